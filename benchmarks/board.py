@@ -87,8 +87,9 @@ def compare(config: BoardConfig, world: str) -> dict[str, ranking.Marks]:
     results = run(config, wanted)
     marks: dict[str, ranking.Marks] = defaultdict(dict)
     for metric, arm in product(ranking.METRICS, arms):
-        own = [results[training][metric] for training in wanted if training.arm == arm]
-        marks[metric][arm] = np.array(own)
+        marks[metric][arm] = np.array(
+            [results[training][metric] for training in wanted if training.arm == arm]
+        )
     print(f"World {world}\n\n{ranking.text(cells, marks)}\n")
     seconds = config.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
     panels = {ranking.TITLES[name]: ranking.shown(marks, name) for name in ranking.METRICS}

@@ -48,7 +48,10 @@ def main(config: ChatConfig) -> None:
                 [tasks.render_for(question, tokenizer, task, training.model)], tokenizer
             )
             if len(prompt) > sampling.max_prompt_length:  # vLLM has no room for it
-                print("not asked: longer than sampling.max_prompt_length")
+                print(
+                    "not asked: longer than sampling.max_prompt_length="
+                    f"{sampling.max_prompt_length} tokens"
+                )
                 continue
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None), Work(requests, trained.weights)]

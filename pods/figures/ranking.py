@@ -46,8 +46,7 @@ def over_worlds(worlds: dict[str, dict[str, Marks]]) -> dict[str, Marks]:
     mean: dict[str, Marks] = defaultdict(dict)
     first = next(iter(worlds.values()))
     for metric, arm in product(METRICS, first["accuracy"]):
-        every = [marks[metric][arm] for marks in worlds.values()]
-        mean[metric][arm] = np.mean(every, axis=0)
+        mean[metric][arm] = np.mean([marks[metric][arm] for marks in worlds.values()], axis=0)
     return mean
 
 

@@ -177,6 +177,7 @@ def as_written(cell: str) -> str:
 
 def _divided(task: keys.TaskKeys, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
     """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
+    # A row that is no object is refused where it is read.
     order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in rows])
     size = min(LARGEST_TEST, len(rows) // 5)
     ranks.say(f"task=own: {size} of the {len(rows)} questions of {task.source} are its test split")

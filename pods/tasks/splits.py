@@ -99,9 +99,10 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
             f"task.validation_size={most}: leaves no validation questions of {count}; "
             "set at least 1, and give 5 training questions for each"
         )
-    order = np.random.default_rng(VALIDATION_SEED).permutation(count)
     if task.name == "own":  # it may get further rows
         order = own.by_digest(dataset["question"])
+    else:
+        order = np.random.default_rng(VALIDATION_SEED).permutation(count)
     chosen = order[:size] if split == "validation" else order[size:]
     return dataset.select(sorted(chosen))
 
