@@ -241,7 +241,7 @@ class TrlSeam(trl.GRPOTrainer):
         self.model.eval()  # dropout would be a gap, and draw from the generator of the training
         tokens = torch.tensor([[*prompt, *completion]], device=self.accelerator.device)
         logprobs, *_ = self._get_per_token_logps_and_entropies(
-            self.model, tokens, torch.ones_like(tokens), len(completion), 1
+            self.model, tokens, torch.ones_like(tokens), len(completion)
         )
         self.model.train(training)  # Unsloth changes the mode
         return logprobs[0].float().cpu()

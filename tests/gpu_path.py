@@ -134,9 +134,10 @@ def case(side, name, folder):
     trainer.generation_config.suppress_tokens = [policy.tokenizer.pad_token_id]
     generated, generate = [], trainer._generate_single_turn
 
-    def spy(prompt_ids, *rest):
+    @functools.wraps(generate)  # its signature says what it takes
+    def spy(prompt_ids, *rest, **named):
         generated.append(len(prompt_ids))
-        return generate(prompt_ids, *rest)
+        return generate(prompt_ids, *rest, **named)
 
     trainer._generate_single_turn = spy
     logprobs = trainer.token_logprobs([22, 17, 23, 35], [23, 6, 24, 25, 1]).tolist()

@@ -1,12 +1,14 @@
 """The guard: an engine must sample from the policy that is trained."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from pods.config.errors import RunFailed
 from pods.engines import Completion, LivePolicy, Request
+from pods.seam import TrlSeam
 from pods.training.guard import Guard
 from tests.test_trainer import build, rows
 
@@ -122,3 +124,18 @@ def test_an_engine_without_log_probabilities_proves_nothing():
     _, guard, _ = guarded()
     with pytest.raises(RunFailed, match="no log-probabilities"):
         guard.gap([Request([5], [0])], [[Completion([6], False)]])
+
+
+def test_the_trainers_log_probabilities_are_asked_for_as_in_every_trl():
+    """In TRL 1.14 what follows these four arguments has to be named."""
+
+    def scored(model, input_ids, attention_mask, logits_to_keep, **named):
+        assert input_ids.tolist() == [[5, 6, 7]]
+        return -torch.ones(1, logits_to_keep), None, None
+
+    trainer = SimpleNamespace(
+        model=torch.nn.Identity(),
+        accelerator=SimpleNamespace(device="cpu"),
+        _get_per_token_logps_and_entropies=scored,
+    )
+    assert TrlSeam.token_logprobs(trainer, [5, 6], [7]).tolist() == [-1]

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def sides(tmp_path_factory):
         assert process.wait(timeout=500) == 0, (folder / f"{side}.err").read_text()[-3000:]
         results[side] = json.loads((folder / f"{side}.out").read_text().splitlines()[-1])
     return results
+
+
+def test_the_gpu_extra_has_the_versions_of_the_lock():
+    """Also outside of a clone, where unsloth alone would take the newest zoo."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extra = [need.partition(";")[0] for need in project["optional-dependencies"]["gpu"]]
+    locked = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    versions = {package["name"]: package["version"] for package in locked if "version" in package}
+    for name in ("unsloth", "unsloth-zoo", "vllm", "vllm-bnb-plugin"):
+        assert f"{name}=={versions[name]}" in extra
 
 
 def test_the_rewritten_class_has_the_methods_that_we_extend(sides):
