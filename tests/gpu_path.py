@@ -372,6 +372,7 @@ def four_bit():
     """How many matrices vLLM's plugin quantises, those that only transformers does with our
     settings, and those that differ."""
     from bitsandbytes.nn import Linear4bit
+    from vllm.model_executor.models.utils import WeightsMapper
     from vllm_bnb_plugin import bitsandbytes_loader as plugin
 
     config = compose("model.load_in_4bit=true", "model.dtype=bfloat16")
@@ -382,6 +383,10 @@ def four_bit():
     plugin.get_tensor_model_parallel_world_size = lambda: 1
     plugin.get_tensor_model_parallel_rank = lambda: 0
     loader, states = object.__new__(plugin.BitsAndBytesModelLoader), {}
+    loader._get_bnb_target_modules = loader._classify_module_sharding = lambda _: None
+    renamed = torch.nn.Module()
+    renamed.hf_to_vllm_mapper = WeightsMapper()  # its methods differ between versions of vLLM
+    loader._initialize_loader_state(renamed, None)
     loader.target_modules = [name.removesuffix(".weight") for name in weights]
     loader.tp_disabled_modules = loader.unsharded_weights_modules = []
     loader.column_sharded_weights_modules, loader.maybe_fused_weights_modules = [], {}

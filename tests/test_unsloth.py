@@ -16,7 +16,11 @@ from pods.models import named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
 from tests.configs import compose
 
-DEFAULTS = {"UNSLOTH_DISABLE_STATISTICS": "1", "UNSLOTH_GRPO_PREFIX_GROUPER": "0"}
+DEFAULTS = {
+    "UNSLOTH_DISABLE_STATISTICS": "1",
+    "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
+    "UNSLOTH_COMPILE_DISABLE": "1",
+}
 TINY = PACKAGE / "tiny_policy"
 
 

@@ -29,12 +29,18 @@ def import_unsloth(config: TrainConfig) -> None:
             "sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
         )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.vllm.standby))
-    # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
-    os.environ.setdefault("UNSLOTH_DISABLE_STATISTICS", "1")
-    # Else engine=vllm and engine=unsloth would train with different kernels.
-    os.environ.setdefault("UNSLOTH_GRPO_PREFIX_GROUPER", "0")
-    # Otherwise a folder of generated code appears in the working folder.
-    os.environ.setdefault("UNSLOTH_COMPILE_LOCATION", f"{config.output_dir}/.unsloth_compiled")
+    defaults = {
+        # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
+        "UNSLOTH_DISABLE_STATISTICS": "1",
+        # Else engine=vllm and engine=unsloth would train with different kernels.
+        "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
+        # It would unroll its loss into 4 chunks for each row of a micro-batch and compile them as
+        # one graph: the quickstart's 128 were not done after 350 s on an H200.
+        "UNSLOTH_COMPILE_DISABLE": "1",
+        # Otherwise a folder of generated code appears in the working folder.
+        "UNSLOTH_COMPILE_LOCATION": f"{config.output_dir}/.unsloth_compiled",
+    }
+    os.environ |= defaults | os.environ  # what the user has set stays
     import_module("unsloth")
     trainer = import_module("trl").GRPOTrainer
     if not trainer.__name__.startswith("Unsloth"):  # Unsloth swallows its own errors
