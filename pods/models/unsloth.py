@@ -37,6 +37,8 @@ def import_unsloth(config: TrainConfig) -> None:
         # It would unroll its loss into 4 chunks for each row of a micro-batch and compile them as
         # one graph: the quickstart's 128 were not done after 350 s on an H200.
         "UNSLOTH_COMPILE_DISABLE": "1",
+        # It asks vLLM for its messages, which go to stdout; warnings still go to stderr.
+        "VLLM_CONFIGURE_LOGGING": "0",
         # Otherwise a folder of generated code appears in the working folder.
         "UNSLOTH_COMPILE_LOCATION": f"{config.output_dir}/.unsloth_compiled",
     }
