@@ -234,19 +234,15 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
     for text in overrides:
         refuse_former(text)
         match = re.fullmatch(r"([a-zA-Z_][\w.-]*)=(.*)", text, re.DOTALL)
-        if match is None:
-            texts.append(text)
-            continue
-        key, value = match.groups()
-        if key in TEXTS and re.fullmatch(r"[\d.eE_+-]+|true|false", value):
-            value = f"'{value}'"  # Hydra would read 1e3 as 1000.0
-        if not (folder / key).is_dir():
-            texts.append(f"++{key}={value}")
-            continue
-        if value == "null":
-            raise UserError(f"{text}: a group needs a choice; --help lists them")
-        if value.startswith("["):
-            raise UserError(f"{text}: takes one choice, not a list; set {key}=<name>")
+        if match:
+            key, value = match.groups()
+            is_group = (folder / key).is_dir()
+            if is_group and re.match(r"null$|\[", value):
+                raise UserError(f"{text}: takes one choice; set {key}=<name>, --help lists them")
+            quoted = is_group or key in TEXTS
+            if quoted and re.fullmatch(r"[\d.eE_+-]+|true|false|nan|inf", value):
+                value = f"'{value}'"  # Hydra would read 1e3 as 1000.0
+            text = f"{'' if is_group else '++'}{key}={value}"
         texts.append(text)
     return texts
 

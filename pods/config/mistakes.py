@@ -77,7 +77,8 @@ def validated(schema: type[Config], values: dict[str, Any], prefix: str = "") ->
 def _mistake(error: ValidationError, schema: type[Section], values: dict[str, Any]) -> str:
     """One line for the first wrong value, else an unknown key, else a key without a value."""
     problems = error.errors()
-    first = min(problems, key=lambda problem: LAST.get(problem["type"], 0))
+    # The name of the run comes after the values that are parts of it.
+    first = min(problems, key=lambda wrong: (LAST.get(wrong["type"], 0), wrong["loc"] == ("run",)))
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         typed = key.removesuffix(".name")  # the file of a group has its name

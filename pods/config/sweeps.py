@@ -60,8 +60,8 @@ def arm(*, _root_: DictConfig) -> str:
 
 
 def without_file(function: object) -> str:
-    """path/to/file.py:function -> function."""
-    return str(function).rpartition(":")[2]
+    """path/to/file.py:function -> function; without one, the file, which is refused later."""
+    return re.split("[:/]", str(function))[-1]
 
 
 OmegaConf.register_new_resolver("arm", arm, replace=True)
