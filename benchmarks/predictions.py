@@ -226,13 +226,13 @@ def row(name: str, cells: pandas.DataFrame) -> dict[str, str]:
     x, y = cells.to_numpy().T
     chosen = np.random.default_rng(0).integers(len(cells), size=(RESAMPLES, len(cells)))
     (whole,) = spearman(x[None], y[None])
-    low, high = np.nanpercentile(spearman(x[chosen], y[chosen]), compare.ENDS)
+    ends = np.nanpercentile(spearman(x[chosen], y[chosen]), compare.ENDS)
     first = int(np.argmax(x))
     place = 1 + int((y > y[first]).sum())
     return {
         "": name,
         "cells": str(len(cells)),
-        "Spearman": f"{whole:.2f} ({low:.2f} to {high:.2f})",
+        "Spearman": compare.spanned(whole, ends),
         "its first": " ".join(map(str, cells.index[first])),
         "in truth": f"{place}., {100 * (y[first] - y.max()):+.1f} points",
     }

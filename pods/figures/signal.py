@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Canvas
 
 from pods.figures import COLOURS, STYLE
 from pods.figures.drawing import HATCHES
-from pods.signal.compare import BELOW
+from pods.signal.compare import BELOW, spanned
 
 CellRow = dict[str, Any]  # a cell as scripts/plan.py prints it with json=true
 COLUMNS = 3  # panels in a row
@@ -100,10 +100,9 @@ def printed(row: CellRow) -> dict[str, str]:
     """A row of the printed table."""
     relative = snr2 = BELOW
     if row["snr2"] is not None:
-        snr2 = f"{row['snr2']:.3g} ({row['snr2_ci95'][0]:.2g} to {row['snr2_ci95'][1]:.2g})"
+        snr2 = spanned(row["snr2"], row["snr2_ci95"], ".2g")
     if row["relative"] is not None:
-        low, high = row["relative_ci95"]
-        relative = f"{row['relative']:.2f} ({low:.2f} to {high:.2f})"
+        relative = spanned(row["relative"], row["relative_ci95"])
     return {
         "algorithm": row["algorithm"],
         "P": str(row["prompts"]),

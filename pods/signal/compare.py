@@ -15,6 +15,7 @@ the resolution. Ratios of rates do not hold it, only a^2 / E|u|^2 / seconds, whi
 better: their intervals come from resampled questions, the same ones for all cells.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +55,12 @@ def resamples(questions: int) -> np.ndarray:
 def interval(samples: np.ndarray) -> list[float]:
     """95 % of the resamples that have a value; the first sample is the estimate."""
     return np.nanpercentile(samples[1:], ENDS).tolist()
+
+
+def spanned(value: float, ends: Sequence[float], form: str = ".2f") -> str:
+    """A number with its interval: 1.20 (1.01 to 1.60)."""
+    low, high = (format(end, form) for end in ends)
+    return f"{value:{form}} ({low} to {high})"
 
 
 class CellRanking:
@@ -156,28 +163,21 @@ class CellRanking:
         from."""
         if not self.is_resolved(self.reference):
             return [f"{BELOW}: {self.reference} has no signal; set more questions and rollouts"]
-        value, (low, high) = self.snr2(self.reference)
-        lines = [f"SNR2 of a step of {self.reference}: {value:.2g} ({low:.2g} to {high:.2g})"]
+        snr2 = spanned(*self.snr2(self.reference), ".2g")
+        lines = [f"SNR2 of a step of {self.reference}: {snr2}"]
         if not self.has_signal:
             lines = [
                 f"SNR2 is {BELOW}: the mean gradient of what was recorded cannot be told from 0. "
                 "The order supposes that there is a signal; to see it, set more questions"
             ]
         best, *others = self.ranking
-        ratio, (low, high) = self.ratio(best, self.reference)
-        lines.append(
-            f"best: {best}, {ratio:.2f} ({low:.2f} to {high:.2f}) times the signal a second of "
-            f"{self.reference}"
-        )
+        ratio = spanned(*self.ratio(best, self.reference))
+        lines.append(f"best: {best}, {ratio} times the signal a second of {self.reference}")
         ahead: list[str] = []
         level: list[str] = []
         for cell in self.firsts[1:]:
-            ratio, (low, high) = self.ratio(best, cell)
-            text = f"{cell} ({ratio:.2f}, {low:.2f} to {high:.2f})"
-            if low > 1:
-                ahead.append(text)
-            else:
-                level.append(text)
+            ratio, ends = self.ratio(best, cell)
+            (ahead if ends[0] > 1 else level).append(f"{cell}: {spanned(ratio, ends)}")
         if ahead:
             lines.append(f"ahead of the best cells of other algorithms: {', '.join(ahead)}")
         if level:
