@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 import pytest
 
+from pods.config import command
 from pods.config.errors import UserError
 from pods.figures import curves, reading
 from pods.figures.figure import Absent, FigureConfig, FigureSeries, Unlike
@@ -187,6 +188,15 @@ def test_the_figures_that_a_command_asks_for(capsys):
         "figure.budget_seconds=60.0: figure=all takes what each figure's file says; "
         "name one figure, or set metric or dataset"
     )
+
+
+def test_all_figures_are_also_those_of_a_folder_of_the_users(tmp_path, monkeypatch):
+    (tmp_path / "figure").mkdir()
+    (tmp_path / "figure" / "mine.yaml").write_text("defaults: [gsm8k_main, _self_]\nname: mine\n")
+    monkeypatch.setattr(command, "SEARCHED", [*command.SEARCHED, tmp_path])
+    monkeypatch.setattr(curves, "SEARCHED", command.SEARCHED)
+    names = [made.name for made in of_command(figure=curves._named("all"))]
+    assert {"mine", "gsm8k_main"} <= {*names}
 
 
 def test_one_arm_is_too_few_where_two_are_needed_and_a_folder_must_be_there(tmp_path):

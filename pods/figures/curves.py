@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, written
 from pods.config.sweeps import may_change
@@ -89,12 +89,13 @@ def figures(config: FigureConfig) -> list[Figure]:
                 f"figure.{key}={written(value)}: figure=all takes what each figure's file says; "
                 "name one figure, or set metric or dataset"
             )
-    names = {path.stem for path in (CONFIG_DIR / "figure").glob("[!_]*.yaml")} - {"all"}
+    paths = chain.from_iterable(folder.glob("figure/[!_]*.yaml") for folder in SEARCHED)
+    names = {path.stem for path in paths} - {"all"}
     return [config.applied(_named(name)) for name in sorted(names)]
 
 
 def _named(name: str) -> Figure:
-    return typed(Figure, compose(f"figure/{name}", []).figure)
+    return typed(Figure, compose("plot", [f"figure={name}"]).figure)
 
 
 def finish(left_out: list[str]) -> None:
