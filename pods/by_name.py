@@ -82,6 +82,12 @@ def prepared(
             raise UnusableFunction(
                 f"{setting}: no generator function; it must yield (prompts, count)"
             )
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if "logprobs" in getattr(code, "co_names", ()) and not hasattr(function, "reads_logprobs"):
+            raise UnusableFunction(
+                f"{setting}: reads batch.logprobs; write {function.__name__}.reads_logprobs = True "
+                "below it, or False if it works without them"
+            )
         if needs_of(function).takes_rule:
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]

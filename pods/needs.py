@@ -3,6 +3,13 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from typing import Any
+
+# Arguments of TRL that only its own advantages read: the default, and what has their effect.
+OF_TRL_ADVANTAGES = {
+    "scale_rewards": ("group", "advantage=dr_grpo, which does not scale"),
+    "multi_objective_aggregation": ("sum_then_normalize", "advantage=gdpo, which normalises first"),
+}
 
 
 @dataclass(frozen=True)
@@ -32,17 +39,26 @@ def misfits(
     m_key: str,
     rule: str | None,
     advantage: str,
+    arguments: dict[str, Any],
+    prefix: str = "",
 ) -> Iterator[str]:
     """One line for each value that does not fit an algorithm with these needs.
 
-    algorithm: as the messages name it. m_key: the key of m, kept_per_prompt or num_generations.
-    rule: None if nobody chose one.
+    m_key: the key of m, kept_per_prompt or num_generations. rule: None if nobody chose one.
+    arguments: TRL's, typed with this prefix.
     """
     if rule and not needs.takes_rule:
-        yield f"rule={rule}: {algorithm} has no rule; leave it out, or set algorithm=pods"
+        yield f"rule={rule}: algorithm={algorithm} has no rule; leave it out, or set algorithm=pods"
     if m > n and not needs.draws_m:
         yield f"{m_key}={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
     if m < n and needs.keeps_all and not needs.draws_m:
-        yield f"rollouts_per_prompt={n}: {algorithm} trains on all; set {m_key}={n}"
+        yield f"rollouts_per_prompt={n}: algorithm={algorithm} trains on all; set {m_key}={n}"
     if needs.own_advantages and advantage != "kept":
-        yield f"advantage={advantage}: {algorithm} has its own; leave advantage=kept"
+        yield f"advantage={advantage}: algorithm={algorithm} has its own; leave advantage=kept"
+    if needs.keeps_all and advantage == "kept":
+        return  # TRL's own advantages read them
+    for name, (default, instead) in OF_TRL_ADVANTAGES.items():
+        value = arguments.get(name, default)
+        if value != default:
+            remedy = "leave it out" if needs.own_advantages else f"set {instead}"
+            yield f"{prefix}{name}={value}: algorithm={algorithm} does not read it; {remedy}"

@@ -110,10 +110,9 @@ class PodsConfig(trl.GRPOConfig):
                 "CUDA_VISIBLE_DEVICES=0"
             )
 
-    def problems(self, name: str, needs: Needs, gives_logprobs: bool) -> Iterator[str]:
-        """One line for each value that does not fit the algorithm of this name; gives_logprobs:
-        whether the rollouts have log-probabilities."""
-        yield from misfits(
+    def problems(self, name: str, needs: Needs) -> Iterator[str]:
+        """One line for each value that does not fit the algorithm of this name."""
+        return misfits(
             needs,
             name,
             n=self.rollouts_per_prompt,
@@ -121,22 +120,5 @@ class PodsConfig(trl.GRPOConfig):
             m_key="num_generations",
             rule=None if self.rule == "max_variance" else self.rule,
             advantage=self.advantage,
+            arguments=vars(self),
         )
-        if needs.reads_logprobs and not gives_logprobs:
-            yield (
-                f"use_vllm=False: algorithm={name} reads log-probabilities, and transformers' "
-                "generation gives none; set use_vllm=True"
-            )
-        if needs.keeps_all and self.advantage == "kept":
-            return  # TRL's own advantages, by its own fields
-        if self.scale_rewards != "group":
-            yield (
-                f"scale_rewards={self.scale_rewards}: algorithm={name} does not read it; "
-                "leave it out, or set advantage=dr_grpo, which does not scale"
-            )
-        if self.multi_objective_aggregation != "sum_then_normalize":
-            yield (
-                f"multi_objective_aggregation={self.multi_objective_aggregation}: "
-                f"algorithm={name} does not read it; leave it out, or set advantage=gdpo, which "
-                "normalises first"
-            )

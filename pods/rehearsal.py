@@ -69,6 +69,7 @@ def rehearse_on_first_rows(
     reward_funcs: Any,
     train_dataset: "Dataset | IterableDataset",
     eval_dataset: object,
+    gives_logprobs: bool,
 ) -> None:
     """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
     is wrong with it, with the data sets, or with the reward functions."""
@@ -90,6 +91,7 @@ def rehearse_on_first_rows(
         m=args.num_generations,
         rows=list(islice(train_dataset, 4 * P)),
         streamed=not hasattr(train_dataset, "__len__"),
+        gives_logprobs=gives_logprobs,
     )
 
 
@@ -164,13 +166,15 @@ def rehearse(
     m: int,
     rows: Sequence[Row],
     streamed: bool = False,
+    gives_logprobs: bool = True,
 ) -> None:
     """Try a user's functions on made-up rollouts, before a model loads: UserError if one fails.
 
     Four steps of the run's sizes: in turn all rollouts of a prompt are right, some, none and some,
     so that there are groups without signal and, if an algorithm asks again, of unlike size; from
     the second step on there is a history. rows: of the data set, which the prompts have in turn;
-    a streamed one has no fresh prompts.
+    a streamed one has no fresh prompts. gives_logprobs: whether those of the run will have
+    log-probabilities where an algorithm reads them.
     """
     rng = np.random.default_rng(0)
     history: History = {}
@@ -187,7 +191,7 @@ def rehearse(
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        draw=partial(made_up, rng, needs_of(algorithm).reads_logprobs),
+        draw=partial(made_up, rng, gives_logprobs and needs_of(algorithm).reads_logprobs),
         score=score,
         weights=weights,
         correct=correct,

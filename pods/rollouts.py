@@ -1,6 +1,5 @@
 """One step, the same on every rank: draw what the algorithm asks for, score it and send it back."""
 
-import inspect
 import itertools
 import operator
 from collections import defaultdict
@@ -162,11 +161,6 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
     except Exception as error:  # ours, a ValueError, says enough; others need their type
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         name = getattr(function, "__name__", function)
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        remedy = ""
-        if "NoneType" in reason and code is not None and "logprobs" in code.co_names:
-            remedy = f"; the batch has log-probabilities with {name}.reads_logprobs = True below it"
         raise AlgorithmError(
-            f"{kind} {name} failed at step {step.number}{place(error)}: "
-            f"{' '.join(reason.split())}{remedy}"
+            f"{kind} {name} failed at step {step.number}{place(error)}: {' '.join(reason.split())}"
         ) from error

@@ -111,11 +111,11 @@ class PodsTrainer(TrlSeam):
         )
         function, advantage = by_name.chosen(args, algorithm)
         gives_logprobs = args.use_vllm or type(self).draw_share is not TrlSeam.draw_share
-        for problem in args.problems(
-            get_callable_name(function), needs_of(function), gives_logprobs
-        ):
+        for problem in args.problems(get_callable_name(function), needs_of(function)):
             raise ValueError(problem)
-        rehearse_on_first_rows(args, function, advantage, reward_funcs, train_dataset, eval_dataset)
+        rehearse_on_first_rows(
+            args, function, advantage, reward_funcs, train_dataset, eval_dataset, gives_logprobs
+        )
         with engine_slots(args):
             super().__init__(
                 model=model,

@@ -169,8 +169,7 @@ def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):
         tmp_path, "mine.py:mine", *folders, "seeds=2", script="benchmarks/board.py", code=2
     )
     line = done.stderr.splitlines()[-1]
-    assert "algorithm mine failed at step 0 at mine.py:4: TypeError(" in line
-    assert "with mine.reads_logprobs = True below it" in line
+    assert "algorithm=mine.py:mine: reads batch.logprobs; write mine.reads_logprobs = Tr" in line
     assert not (tmp_path / "runs").exists()
 
 

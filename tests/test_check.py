@@ -85,7 +85,7 @@ def test_a_broken_rule_is_named(overrides, parts):
         ),
         ("delta=four", "trl.delta=four: must be a number, such as 0.5"),
         ("top_p=.5", "trl.top_p=0.5: has a key of its own; set sampling.top_p"),
-        ("fp16=true", "trl.fp16=true: train.py needs False; leave it out"),
+        ("fp16=true", "trl.fp16=true: train.py needs false; leave it out"),
         ("use_cpu=true", "trl.use_cpu=true: the machine decides it; leave it out"),
         (
             "vllm_gpu_memory_utilization=.9",
@@ -225,15 +225,6 @@ WRONG = {
             return batch.correct[:2]
         """,
         "algorithm f failed at step 0 at own.py:4: TypeError(\"'NoneType' object is not subscript",
-    ),
-    "reads log-probabilities unasked": (
-        "algorithm=own.py:f",
-        """
-        def f(step):
-            batch = yield step.prompts, step.n
-            return batch.logprobs[:2]
-        """,
-        "; the batch has log-probabilities with f.reads_logprobs = True below it (made-up",
     ),
     "fails at a group without signal": (
         "algorithm=own.py:f",

@@ -489,11 +489,18 @@ def likely(step):
 
 
 likely.reads_logprobs = True
+
+
+def unasked(step):
+    batch = yield step.prompts, step.m
+    return np.argsort(batch.logprobs)  # of None it is [0]
+
+
 WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 2}, {}, "num_generations=4: cannot keep more than"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
     ({"loss_type": "gspo"}, {}, "loss_type=gspo: must be one of grpo, .*vespo"),
-    ({"algorithm": "cppo", "advantage": "rloo"}, {}, "advantage=rloo: cppo has its own; leave"),
+    ({"algorithm": "cppo", "advantage": "rloo"}, {}, "rloo: algorithm=cppo has its own; leave"),
     ({"scale_rewards": "batch"}, {}, "scale_rewards=batch: algorithm=pods does not read it"),
     ({"multi_objective_aggregation": "normalize_then_sum"}, {}, "normalize_then_sum: algorithm=p"),
     ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, {}, "scale_rewards=none"),
@@ -503,7 +510,7 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({}, {"args": GRPOConfig("out", **SETTINGS)}, "args=GRPOConfig: must be a PodsConfig"),
     ({}, {"algorithm": lambda step: 1}, "no generator function"),
     ({"algorithm": "podz"}, {}, "algorithm=podz: unknown; one of grpo, "),
-    ({"advantage": "rloo"}, {"algorithm": ALGORITHMS["thin"]}, "advantage=rloo: thin has its own"),
+    ({"advantage": "rloo"}, {"algorithm": ALGORITHMS["thin"]}, "=thin has its own"),
     ({"algorithm_kwargs": {"rounds": 1}}, {}, "pods cannot be called .*rounds"),
     ({"rule_kwargs": {"q": 1}}, {}, "max_variance cannot be called"),
     ({"advantage_kwargs": {"q": 1}}, {}, "over_kept cannot be called"),
@@ -521,10 +528,10 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rule": max}, {}, "rule=<built-in function max>: Which m of n are kept: a name, or path/to"),
     ({"algorithm_kwargs": "look=1"}, {}, "algorithm_kwargs='look=1': A dictionary: "),
     ({"rollouts_per_prompt": 8.0}, {}, "rollouts_per_prompt=8.0: A whole number: "),
-    ({"algorithm": "dapo", "rule": "random"}, {}, "rule=random: dapo has no rule; leave it out"),
+    ({"algorithm": "dapo", "rule": "random"}, {}, "rule=random: algorithm=dapo has no rule; leave"),
     ({"algorithm": "dapo", "rule_kwargs": {"q": 1}}, {}, "rule=max_variance rule_kwargs={'q': 1}"),
     ({"reward_weights": [1.0, 2.0]}, {}, r"reward_weights=\[1.0, 2.0\]: must be one for each of l"),
-    ({}, {"algorithm": likely}, "algorithm=likely reads log-prob.*; set use_vllm=True"),
+    ({}, {"algorithm": unasked}, "reads batch.logprobs; write unasked.reads_logprobs = True below"),
 ]
 
 
@@ -549,6 +556,12 @@ def test_what_does_not_fit_is_refused_in_one_line_before_the_model(values, argum
     with pytest.raises(ValueError, match=message) as raised:
         PodsTrainer("no/such/model", **{"args": PodsConfig("out", **settings), **keys})
     assert "\n" not in str(raised.value)
+
+
+def test_log_probabilities_that_no_generation_gives_are_missed_before_the_model():
+    args = PodsConfig("out", **SETTINGS)
+    with pytest.raises(UserError, match=r"likely reads log-prob.*; set use_vllm=True"):
+        PodsTrainer("no/such/model", letters, args, PLAIN, algorithm=likely)
 
 
 @pytest.mark.parametrize("name", ["dapo", "thin"])

@@ -1,7 +1,6 @@
 """The keys of config/evaluate/evaluate.yaml, and their rules."""
 
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -66,8 +65,6 @@ def check(config: EvaluateConfig) -> None:
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
-    if config.data_dir and not Path(config.data_dir).is_dir():
-        raise UserError(f"data_dir={config.data_dir}: no such folder; correct the path")
     if config.results_dir.is_file():
         raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 

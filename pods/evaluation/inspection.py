@@ -111,9 +111,8 @@ def show_signal(config: InspectConfig, visits: pandas.DataFrame) -> None:
         f"{len(solved)} were always solved, {len(never)} others never had signal"
     )
     for title, table in (("always solved", solved), ("never had signal", never)):
-        if len(table):
-            rows = table.sort_values("visits", ascending=False, kind="stable")
-            show(f"{title}, most visits first", rows.reset_index(), config.most)
+        rows = table.sort_values("visits", ascending=False, kind="stable")
+        show(f"{title}, most visits first", rows.reset_index(), config.most)
 
 
 def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:

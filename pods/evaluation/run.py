@@ -69,8 +69,8 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
         if error.errno not in UNWRITABLE:
             raise
         raise RunFailed(
-            f"{error.filename}: {error.strerror}; make room there and run the same command again, "
-            "finished repeats stay"
+            f"{error.filename}: {error.strerror}; make room or give leave to write there; "
+            "the same command goes on, finished repeats stay"
         ) from error
 
 

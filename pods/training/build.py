@@ -69,11 +69,14 @@ def build_trainer(
 ) -> RunTrainer:
     """The trainer of a run; without an engine TRL generates."""
     wanted = trl_arguments(config, policy)
-    arguments = RunConfig(
-        **wanted,
-        reward_weights=list(rewards.weights.values()),
-        correct=rewards.grader,
-    )
+    try:
+        arguments = RunConfig(
+            **wanted,
+            reward_weights=list(rewards.weights.values()),
+            correct=rewards.grader,
+        )
+    except ValueError as error:  # our keys have no such value
+        raise UserError(f"trl={config.trl}: TRL refuses it: {error}") from error
     refuse_changes(arguments, wanted)
     set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
     trainer = RunTrainer(

@@ -71,19 +71,21 @@ def algorithm(config: TrainConfig) -> Iterator[str]:
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
-    """n, m, advantage and micro-batch under the algorithm, the rule and the number of processes;
-    the adapter's alpha."""
+    """n, m, advantage, arguments of TRL's and micro-batch under the algorithm, the rule and the
+    number of processes; the adapter's alpha."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
     needs = by_name.needs_of_algorithm(name)
     yield from misfits(
         needs,
-        f"algorithm={name}",
+        name,
         n=n,
         m=m,
         m_key="kept_per_prompt",
         rule=config.rule,
         advantage=config.advantage,
+        arguments=config.trl,
+        prefix="trl.",
     )
     if needs.draws_m and m != n:
         yield (

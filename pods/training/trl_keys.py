@@ -63,7 +63,7 @@ def refuse_unknown(config: TrainConfig) -> None:
         if key:
             raise UserError(f"{setting}: has a key of its own; set {key}")
         if name in table:
-            raise UserError(f"{setting}: train.py needs {table[name]}; leave it out")
+            raise UserError(f"{setting}: train.py needs {written(table[name])}; leave it out")
         if name in WITHOUT_KEY:
             raise UserError(f"{setting}: {WITHOUT_KEY[name]}; leave it out")
         if name not in allowed:
