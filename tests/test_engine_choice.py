@@ -180,6 +180,7 @@ def test_a_command_chooses_before_anything_loads(
         (True, True, False, ["engine=trl", "trl.vllm_mode=server"], {}, "set engine=vllm"),
         (True, False, False, ["engine=vllm"], {}, "installed (uv sync --extra gpu); set engine=tr"),
         (False, True, False, ["engine=trl", "trl.vllm_mode=server", *FULL], {}, "no CUDA dev"),
+        (True, True, False, ["engine=vllm", "trl.use_vllm=true"], {}, "starts TRL's own vLLM; set"),
         (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
         (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "likely reads log-prob"),
         (True, True, True, [*NEEDS, "sampling.top_p=.9"], {}, ":likely reads log-probabilities"),

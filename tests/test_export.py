@@ -93,7 +93,7 @@ CHOSEN = {
 def test_the_card_says_how_the_checkpoint_was_chosen_trained_and_scored(run, checkpoint, chosen):
     best = {"checkpoint_best": {"checkpoint": "checkpoint-4"}, "git_commit": "abc"}
     (run / "meta.json").write_text(json.dumps(best))
-    scored = results.Scores(gsm8k=results.Entry([0.75]), meta=scores(5))
+    scored = results.Scores(gsm8k=results.Entry(ans_acc=[0.75]), meta=scores(5))
     Path("results").mkdir()
     Path("results/base-tiny.meta.json").write_text(json.dumps({"details": scores(1)}))
     unscored = export.scores(Path("results"), "fake", "tiny")

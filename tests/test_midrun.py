@@ -1,7 +1,6 @@
 """Evaluation inside a run: own clock, own draws, same training."""
 
 import json
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -93,7 +92,13 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
         "task": "arithmetic",
         "split": "test",
         "correct": [1, 1, 1, 0, 0],
-        "entry": asdict(results.Entry([0.6], [0.4], [0.2], [length], [])),
+        "entry": {
+            "ans_acc": [0.6],
+            "for_acc": [0.4],
+            "both_acc": [0.2],
+            "lengths": [length],
+            "examples": [],
+        },
     }
     assert (details["questions"], details["repeats"]) == (5, 1)
     assert list(details["rewards"]) == [config.rewards.version]

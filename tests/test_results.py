@@ -12,7 +12,13 @@ from pods.runs.results import Entry, Scores
 
 def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path):
     path = tmp_path / "run.json"
-    entry = Entry([0.5, 0.25], [1.0, 0.5], [0.5, 0.0], [31.5, 30.0], [{"prompt": "<b>é\ud800"}])
+    entry = Entry(
+        ans_acc=[0.5, 0.25],
+        for_acc=[1.0, 0.5],
+        both_acc=[0.5, 0.0],
+        lengths=[31.5, 30.0],
+        examples=[{"prompt": "<b>é\ud800"}],
+    )
     run = {1000: Scores(gsm8k=entry)}
     run[90] = Scores(gsm8k=Entry(), math500=entry, meta={"train_seconds": 1.5})
     results.write(path, run)
@@ -22,7 +28,7 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
     names = ("ans_acc", "for_acc", "both_acc", "lengths", "examples")
     assert content["checkpoint-1000"]["gsm8k"] == {name: getattr(entry, name) for name in names}
     with pytest.raises(ValueError, match="JSON compliant"):
-        results.write(path, {1: Scores(gsm8k=Entry([math.nan]))})
+        results.write(path, {1: Scores(gsm8k=Entry(ans_acc=[math.nan]))})
     assert results.read(path) == run, "the file is not replaced by one that is no JSON"
     path.write_text(json.dumps({f"checkpoint-{step}": {} for step in (100, 9, 10)}))
     assert list(results.read(path)) == [9, 10, 100]
@@ -30,9 +36,9 @@ def test_what_is_written_reads_back_and_has_only_checkpoints_at_its_top(tmp_path
 
 def test_the_base_has_no_checkpoint_level_and_no_meta(tmp_path):
     path = tmp_path / "base-tiny.json"
-    results.write(path, Scores(gsm8k=Entry([0.5]), meta={"train_seconds": 1}))
+    results.write(path, Scores(gsm8k=Entry(ans_acc=[0.5]), meta={"train_seconds": 1}))
     assert list(json.loads(path.read_text())) == ["gsm8k"]
-    assert results.read_base(path) == Scores(gsm8k=Entry([0.5]))
+    assert results.read_base(path) == Scores(gsm8k=Entry(ans_acc=[0.5]))
 
 
 @pytest.mark.parametrize(

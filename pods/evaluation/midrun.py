@@ -6,7 +6,6 @@ evaluate_run.py has the whole protocol, with repeats.
 """
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,4 +76,4 @@ class MidRun:
         entry, details = scores.summary([records], [version])
         verdicts = [record["correct"].get(version) for record in records]
         correct = [None if verdict is None else int(verdict) for verdict in verdicts]
-        return {"correct": correct, "entry": asdict(entry), "scores": details}
+        return {"correct": correct, "entry": entry.model_dump(), "scores": details}

@@ -9,12 +9,10 @@ checkpoint level. `meta` is ours: the published reader looks datasets up by name
 
 import json
 import re
-from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
 
 from pods.config.errors import UserError
 from pods.files import JsonObject, write_atomic
@@ -24,15 +22,14 @@ GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy compl
 Numbers = list[Any]  # of other programs: any of them may be null
 
 
-@dataclass
-class Entry:
+class Entry(BaseModel):
     """One checkpoint on one dataset: one number per repeat, and a few completions to look at."""
 
-    ans_acc: Numbers = field(default_factory=list)
-    for_acc: Numbers = field(default_factory=list)
-    both_acc: Numbers = field(default_factory=list)
-    lengths: Numbers = field(default_factory=list)
-    examples: list[Any] = field(default_factory=list)
+    ans_acc: Numbers = []
+    for_acc: Numbers = []
+    both_acc: Numbers = []
+    lengths: Numbers = []
+    examples: list[Any] = []
 
 
 class Scores(BaseModel, extra="allow"):
