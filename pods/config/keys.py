@@ -23,7 +23,7 @@ from pydantic import (
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
-NAME = r"^[^/.][^/]*$"  # of a file or folder that leaves no folder
+NAME = r'^[^/.\[{"][^/]*$'  # of a file or folder that leaves no folder; no list or dictionary
 FUNCTION = ":"  # path/to/file.py:function
 Share = Annotated[float, Field(gt=0, le=1)]  # in (0, 1]
 # A file or folder: a Path in the config, a text in what is saved of it.

@@ -61,7 +61,7 @@ RULES = {  # instead of pydantic's words, which are Python's
     "model_type": "must be keys with values, {name: value}",
     "string_type": "must be a text",
     FUNCTION: "path/to/file.py:function",
-    NAME: "must be a folder name without / and without a dot at the start",
+    NAME: "must be a folder name without / and without a dot, a bracket or a quote at the start",
 }
 LAST = {"extra_forbidden": 1, "missing": 2}  # reported after a wrong value, in this order
 
