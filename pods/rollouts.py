@@ -22,7 +22,7 @@ from pods.batch import (
     Step,
     mean,
 )
-from pods.config.functions import place
+from pods.config.functions import FAILURES, place
 from pods.needs import needs_of
 from pods.rules import checked
 
@@ -158,7 +158,7 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
         yield
     except AlgorithmError:
         raise
-    except Exception as error:  # ours, a ValueError, says enough; others need their type
+    except FAILURES as error:  # ours, a ValueError, says enough; others need their type
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         name = getattr(function, "__name__", function)
         raise AlgorithmError(

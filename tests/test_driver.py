@@ -1,5 +1,6 @@
 """The driver with made rollouts, and the order of the prompts against TRL's sampler."""
 
+import sys
 import warnings
 from contextlib import nullcontext
 
@@ -101,6 +102,7 @@ def nothing(step):
         (yielding(([], 4)), "not all 0"),
         (yielding(*[lambda step: (step.prompts, 1)] * 4), "more than 3 rounds of generation"),
         (returning(lambda batch: {}["lost"]), r"KeyError\('lost'\)"),
+        (returning(lambda batch: sys.exit(5)), r"SystemExit\(5\)"),
         (nothing, "returned before it asked for rollouts"),
     ],
 )
