@@ -76,15 +76,14 @@ def _by_prompt(
     """`formula` on the kept and on all rewards of each prompt; NaN, no reward, has advantage 0."""
     kept = np.asarray(kept, dtype=np.int64)
     rewards = np.asarray(batch.rewards, dtype=np.float64)
+    scored = np.isfinite(rewards)
     advantages = np.zeros(len(kept))
     for prompt in np.unique(batch.prompt[kept]):
-        places = np.flatnonzero(batch.prompt[kept] == prompt)
-        places = places[np.isfinite(rewards[kept[places]])]
+        places = (batch.prompt[kept] == prompt) & scored[kept]
         chosen = rewards[kept[places]]
-        if len(chosen) == 0 or np.ptp(chosen) == 0:
+        if len(np.unique(chosen)) < 2:
             continue  # equal rewards carry no signal, but the rounding of their mean would
-        every = rewards[batch.prompt == prompt]
-        advantages[places] = formula(chosen, every[np.isfinite(every)])
+        advantages[places] = formula(chosen, rewards[(batch.prompt == prompt) & scored])
     return advantages
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations  # else np.random is imported for a type
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,6 +28,12 @@ def mean(values: Sequence[float | None] | np.ndarray) -> float:
     values = np.asarray(values, dtype=np.float64)
     scored = values[~np.isnan(values)]
     return float(scored.mean()) if len(scored) else float("nan")
+
+
+def read_only(values: Sequence) -> np.ndarray:
+    """The array, in which a user's function can change nothing: metrics, ledger and history are
+    made of it afterwards."""
+    return np.broadcast_to(values, np.shape(values))  # numpy: a read-only view
 
 
 class Prompt(str):
@@ -101,12 +107,13 @@ class Rollout:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Every rollout of the step so far, in the order in which they were asked for: R of them."""
+    """Every rollout of the step so far, in the order in which they were asked for: R of them.
+    Its arrays are read-only."""
 
     prompt: np.ndarray  # (R,) int: number of the prompt, in order of first appearance in the step
     rewards: np.ndarray  # (R,) weighted sum of by_function; NaN if no function gave a number
     correct: np.ndarray | None = None  # (R,) bool, by the task's grader; None: nothing grades
-    by_function: dict[str, np.ndarray] = field(default_factory=dict)  # name -> (R,), unweighted
+    by_function: Mapping[str, np.ndarray] = field(default_factory=dict)  # name -> (R,), unweighted
     lengths: np.ndarray | None = None  # (R,) tokens
     clipped: np.ndarray | None = None  # (R,) bool, ended by the length limit
     logprobs: np.ndarray | None = None  # (R,) nats, mean over the tokens of a rollout
@@ -115,7 +122,7 @@ class Batch:
     def __post_init__(self) -> None:
         for name in ("prompt", "rewards", "correct", "lengths", "clipped", "logprobs"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, np.asarray(getattr(self, name)))
+                object.__setattr__(self, name, read_only(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -123,7 +130,9 @@ class Batch:
     @cached_property
     def groups(self) -> list[np.ndarray]:
         """For each prompt the ascending indices of its rollouts."""
-        return [np.flatnonzero(self.prompt == p) for p in range(int(np.max(self.prompt)) + 1)]
+        return [
+            read_only(np.flatnonzero(self.prompt == p)) for p in range(np.max(self.prompt) + 1)
+        ]
 
     @cached_property
     def alive(self) -> np.ndarray:
@@ -131,7 +140,7 @@ class Batch:
         of those whose rewards differ. Ascending."""
         values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
         scored = [values[group][~np.isnan(values[group])] for group in self.groups]
-        return np.flatnonzero([len(group) > 0 and group.min() < group.max() for group in scored])
+        return np.flatnonzero([len(np.unique(group)) > 1 for group in scored])
 
     def of(self, prompts: Sequence[int]) -> np.ndarray:
         """Ascending indices of the rollouts of these prompts."""

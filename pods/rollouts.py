@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from pods.batch import (
     Selection,
     Step,
     mean,
+    read_only,
 )
 from pods.config.functions import FAILURES, place
 from pods.needs import needs_of
@@ -73,7 +75,7 @@ class Driver:
         """What the algorithm receives; rewards add up as in TRL, in float32, None counting as 0."""
         rewards = np.nansum(scores * np.float32([*self.weights.values()]), axis=1, dtype=np.float32)
         rewards[np.isnan(scores).all(axis=1)] = np.nan
-        by_function = dict(zip(self.weights, scores.T, strict=True))
+        by_function = MappingProxyType(dict(zip(self.weights, read_only(scores).T, strict=True)))
         completions = [rollout.completion for rollout in rollouts]
         correct = logprobs = None
         if self.correct is not None:
@@ -102,7 +104,7 @@ class Driver:
         if batch is None:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
         choice = value if isinstance(value, Selection) else Selection(value)
-        kept = checked(choice.kept, len(batch), None, "it")
+        kept = read_only(checked(choice.kept, len(batch), None, "it"))
         if len(kept) > step.budget:
             raise ValueError(
                 f"returned {len(kept)} rollouts, more than budget = P m = {step.budget}"

@@ -190,7 +190,7 @@ class PodsTrainer(TrlSeam):
         that are used. Where fewer are kept than the budget, rows fill it that no loss counts."""
         kept, batch = record.selection.kept, record.batch
         filling = record.step.budget - len(kept)
-        places = [*kept.tolist(), *[int(np.argmin(batch.lengths))] * filling]
+        places = [*kept.tolist(), *[np.argmin(batch.lengths)] * filling]
         mine = ranks.share(places)
         scores = np.stack(list(batch.by_function.values()), axis=1)[places]
         scores[len(kept) :] = np.nan  # in no mean of TRL's

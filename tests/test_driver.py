@@ -1,5 +1,6 @@
 """The driver with made rollouts, and the order of the prompts against TRL's sampler."""
 
+import operator
 import sys
 import warnings
 from contextlib import nullcontext
@@ -111,6 +112,29 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
         driver(algorithm)[0](step_of())
     assert str(raised.value).startswith(f"algorithm {algorithm.__name__} failed at step 7")
     assert "\n" not in str(raised.value)
+
+
+CHANGES = {  # metrics, ledger, history and the rows of the update are made of these afterwards
+    "rewards": lambda batch, kept: operator.isub(batch.rewards, 1),
+    "correct": lambda batch, kept: batch.correct.fill(True),
+    "prompt": lambda batch, kept: batch.prompt.fill(0),
+    "lengths": lambda batch, kept: batch.lengths.sort(),
+    "groups": lambda batch, kept: batch.groups[1].sort(),
+    "values": lambda batch, kept: batch.by_function["reward"].fill(0),
+    "functions": lambda batch, kept: operator.setitem(batch.by_function, "mine", kept),
+    "kept": lambda batch, kept: kept.fill(0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_function_that_changes_what_it_is_given_is_refused(change):
+    def advantage(batch, kept):
+        change(batch, kept)
+        return np.zeros(len(kept))
+
+    run, _ = driver(ALGORITHMS["pods"], advantage=advantage, correct="reward")
+    with pytest.raises(AlgorithmError, match=r"at tests.test_driver.py:\d+: .*(read-only|item)"):
+        run(step_of())
 
 
 def likely(step):
