@@ -78,7 +78,7 @@ class Step:
     m: int
     prompts: list[Prompt]
     fresh: Callable[[int], list[Prompt]]
-    history: dict[str, list[Visit]]
+    history: Mapping[str, Sequence[Visit]]  # read-only
     rng: np.random.Generator
 
     @property

@@ -97,8 +97,7 @@ def prepared(
     except TypeError as error:
         others = list(signature.parameters)[len(arguments) :]
         raise UnusableFunction(
-            f"{setting}: {getattr(function, '__name__', function)} cannot be called with "
-            f"({', '.join(arguments)}, **params): {error}; "
+            f"{setting}: cannot be called with ({', '.join(arguments)}, **params): {error}; "
             f"its parameters after these are: {', '.join(others) or 'none'}"
         ) from None
     if not params:

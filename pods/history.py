@@ -10,7 +10,7 @@ import numpy as np
 
 from pods.batch import Prompt, Visit
 
-History = dict[str, list[Visit]]  # question -> its visits, the oldest first
+History = dict[str, tuple[Visit, ...]]  # question -> its visits, the oldest first
 VISITS = 64  # of a question: the newest stay
 QUESTIONS = 100_000  # those that came first leave: a streamed data set has no end
 GRESO_STEPS = 1000  # whose visits decide its p: more than its 100 moves from lowest to highest
@@ -19,9 +19,8 @@ GRESO_STEPS = 1000  # whose visits decide its p: more than its 100 moves from lo
 def remember(history: History, visits: Iterable[tuple[Prompt, Visit]]) -> None:
     """Add the visits of a step, and forget those beyond the bounds."""
     for prompt, visit in visits:
-        of_question = history.setdefault(str(prompt), [])
-        of_question.append(visit)
-        del of_question[:-VISITS]
+        question = str(prompt)
+        history[question] = (*history.get(question, ()), visit)[-VISITS:]
     while len(history) > QUESTIONS:
         del history[next(iter(history))]
 

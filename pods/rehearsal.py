@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count, islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -206,7 +207,7 @@ def rehearse(
             m=m,
             prompts=list(islice(every, P)),
             fresh=partial(take, every, streamed),
-            history=history,
+            history=MappingProxyType(history),
             rng=rng,
         )
         try:

@@ -129,10 +129,10 @@ def numbers_of(request: object, prompts: list[Prompt]) -> list[int]:
     for prompt, count in pairs:
         if count == 0:
             continue
-        if id(prompt) not in number_of:
-            number_of[id(prompt)] = len(prompts)
+        number = number_of.setdefault(id(prompt), len(prompts))
+        if number == len(prompts):
             prompts.append(prompt)
-        numbers += [number_of[id(prompt)]] * count
+        numbers += [number] * count
     return numbers
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ class PodsTrainer(TrlSeam):
             m=self.num_generations,
             prompts=stream.own,
             fresh=stream.fresh,
-            history=self.history,
+            history=MappingProxyType(self.history),
             rng=np.random.default_rng([self.args.seed, self.generation]),
         )
         return step, stream
@@ -264,7 +265,7 @@ class PodsTrainer(TrlSeam):
         state = json.loads((folder / STATE).read_text())
         self.fresh_drawn = state["fresh_drawn"]
         self.history = {
-            question: [Visit(*values) for values in visits]
+            question: tuple(Visit(*values) for values in visits)
             for question, visits in state["history"].items()
         }
 

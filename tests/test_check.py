@@ -246,6 +246,27 @@ WRONG = {
         """,
         "algorithm f failed at step 1 at own.py:3: AttributeError(",
     ),
+    "keeps a state in the history": (  # of a checkpoint that could not be read again
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            step.history["mine"] = {"count": 1}
+            batch = yield step.prompts, step.m
+            return range(len(batch))
+        """,
+        "algorithm f failed at step 0 at own.py:3: TypeError(\"'mappingproxy' object does not",
+    ),
+    "adds to the visits of a question": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            for visits in step.history.values():
+                visits.append(0.5)
+            batch = yield step.prompts, step.m
+            return range(len(batch))
+        """,
+        "algorithm f failed at step 1 at own.py:4: AttributeError(\"'tuple' object has no",
+    ),
     "keeps more than the budget": (
         "algorithm=own.py:f",
         """
