@@ -30,7 +30,7 @@ def mean(values: Sequence[float | None] | np.ndarray) -> float:
     return float(scored.mean()) if len(scored) else float("nan")
 
 
-def read_only(values: Sequence) -> np.ndarray:
+def read_only(values: Any) -> np.ndarray:
     """The array, in which a user's function can change nothing: metrics, ledger and history are
     made of it afterwards."""
     return np.broadcast_to(values, np.shape(values))  # numpy: a read-only view
@@ -68,6 +68,9 @@ class Visit(NamedTuple):
     alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
 
 
+Visits = Mapping[str, Sequence[Visit]]  # question -> its visits, the oldest first
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """What an algorithm sees of the step (pods/algorithms.py)."""
@@ -78,7 +81,7 @@ class Step:
     m: int
     prompts: list[Prompt]
     fresh: Callable[[int], list[Prompt]]
-    history: Mapping[str, Sequence[Visit]]  # read-only
+    history: Visits  # read-only
     rng: np.random.Generator
 
     @property
@@ -130,9 +133,7 @@ class Batch:
     @cached_property
     def groups(self) -> list[np.ndarray]:
         """For each prompt the ascending indices of its rollouts."""
-        return [
-            read_only(np.flatnonzero(self.prompt == p)) for p in range(np.max(self.prompt) + 1)
-        ]
+        return [read_only(np.flatnonzero(self.prompt == p)) for p in range(np.max(self.prompt) + 1)]
 
     @cached_property
     def alive(self) -> np.ndarray:

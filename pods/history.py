@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pods.batch import Prompt, Visit
+from pods.batch import Prompt, Visit, Visits
 
-History = dict[str, tuple[Visit, ...]]  # question -> its visits, the oldest first
+History = dict[str, tuple[Visit, ...]]  # Visits that grow
 VISITS = 64  # of a question: the newest stay
 QUESTIONS = 100_000  # those that came first leave: a streamed data set has no end
 GRESO_STEPS = 1000  # whose visits decide its p: more than its 100 moves from lowest to highest
@@ -25,7 +25,7 @@ def remember(history: History, visits: Iterable[tuple[Prompt, Visit]]) -> None:
         del history[next(iter(history))]
 
 
-def streak(history: History, prompt: Prompt) -> tuple[bool, int]:
+def streak(history: Visits, prompt: Prompt) -> tuple[bool, int]:
     """Whether the latest visit was all correct, and how many of the latest visits in a row ended
     alike without signal; 0 after a visit with signal, and before the first."""
     newest_first = history.get(prompt, [])[::-1]
@@ -39,7 +39,7 @@ def streak(history: History, prompt: Prompt) -> tuple[bool, int]:
 
 
 def exploration(
-    history: History,
+    history: Visits,
     start: float,
     change: float,
     lowest: float,
