@@ -64,7 +64,10 @@ def checked(advantages: np.ndarray, count: int) -> np.ndarray:
     """The advantages as an array; ValueError unless they are `count` finite numbers."""
     values = np.asarray(advantages, dtype=np.float64)
     if values.shape != (count,):
-        raise ValueError(f"it returned advantages of shape {values.shape}; ({count},) are required")
+        raise ValueError(
+            f"it returned advantages {advantages!r:.200} of shape {values.shape}; "
+            f"({count},) are required"
+        )
     if not np.isfinite(values).all():
         raise ValueError(f"it returned {values}; finite numbers are required")
     return values

@@ -120,13 +120,13 @@ def checked(
 ) -> np.ndarray:
     """Distinct indices below `total`, `count` of them, ascending; ValueError naming the source."""
     values = np.asarray(indices)
-    if count is not None and values.shape != (count,):
-        raise ValueError(f"{source} returned {values.size} indices, not {count}")
     whole = values.size == 0 or values.dtype.kind in "iu"
-    if not whole or values.ndim != 1 or len(np.unique(values)) < len(values):
-        raise ValueError(f"{source} returned {indices!r}: distinct whole numbers are required")
+    if not whole or values.ndim != 1 or len(np.unique(values)) < values.size:
+        raise ValueError(f"{source} returned {indices!r:.200}: distinct whole numbers are required")
+    if count not in (None, values.size):
+        raise ValueError(f"{source} returned {values.size} indices, not {count}")
     values = np.sort(values).astype(np.int64)
-    if len(values) and not 0 <= values[0] <= values[-1] < total:
+    if values.size and not 0 <= values[0] <= values[-1] < total:
         raise ValueError(
             f"{source} returned indices {values[0]} to {values[-1]}; 0 to {total - 1} are required"
         )

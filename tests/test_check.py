@@ -256,6 +256,23 @@ WRONG = {
         """,
         "algorithm f failed at step 0 at own.py:3: TypeError(\"'mappingproxy' object does not",
     ),
+    "sets an attribute of the step": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            step.m = 2
+            yield step.prompts, step.m
+        """,
+        "algorithm f failed at step 0 at own.py:3: FrozenInstanceError(",
+    ),
+    "has advantages without a return": (
+        "advantage=own.py:f",
+        """
+        def f(batch, kept):
+            pass
+        """,
+        "advantage f failed at step 0: it returned advantages None of shape (); (32,) are",
+    ),
     "adds to the visits of a question": (
         "algorithm=own.py:f",
         """

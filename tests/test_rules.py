@@ -119,3 +119,10 @@ def test_keep_selects_of_each_prompt_those_that_have_a_reward(rule):
 def test_a_rule_returns_m_indices():  # tests/test_driver.py: distinct, whole, in the range
     with pytest.raises(ValueError, match="rule <lambda> returned 2 indices, not 3"):
         select(lambda rewards, m, rng: [0, 1], np.zeros(4), 3)
+
+
+@pytest.mark.parametrize("value", [None, (i for i in "ab"), np.array([True, False, True, False])])
+def test_what_is_no_list_of_indices_is_not_counted_as_one(value):
+    with pytest.raises(ValueError, match="rule <lambda> returned .*: distinct whole numbers") as e:
+        select(lambda rewards, m, rng: value, np.zeros(4), 2)
+    assert repr(value) in str(e.value)

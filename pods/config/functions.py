@@ -20,6 +20,7 @@ NOT_THE_USERS = (  # folders
     os.path.dirname(os.path.dirname(__file__)),
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     "<frozen",
+    "<string>",  # methods of a dataclass
 )
 FAILURES = (Exception, SystemExit)  # of the user's code: completions that it runs call exit()
 OURS = str(PACKAGE / "tasks" / "arithmetic.py")
