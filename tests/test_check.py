@@ -256,6 +256,15 @@ WRONG = {
         """,
         "algorithm f failed at step 0 at own.py:3: TypeError(\"'mappingproxy' object does not",
     ),
+    "fails inside of a compiled module": (
+        "algorithm=own.py:f",
+        """
+        def f(step):
+            batch = yield step.prompts, step.n
+            return step.rng.choice(len(batch), 999, replace=False)
+        """,
+        "algorithm f failed at step 0 at own.py:4: Cannot take a larger sample",
+    ),
     "sets an attribute of the step": (
         "algorithm=own.py:f",
         """

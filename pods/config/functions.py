@@ -21,6 +21,8 @@ NOT_THE_USERS = (  # folders
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     "<frozen",
     "<string>",  # methods of a dataclass
+    "numpy/",
+    "pandas/",  # compiled modules: numpy/random/_generator.pyx
 )
 FAILURES = (Exception, SystemExit)  # of the user's code: completions that it runs call exit()
 OURS = str(PACKAGE / "tasks" / "arithmetic.py")
