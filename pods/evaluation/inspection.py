@@ -190,8 +190,7 @@ def show(title: str, table: pandas.DataFrame, most: int) -> None:
     """The first rows of a table under its title."""
     print(f"\n{printable(title)}: {len(table)}")
     if len(table):
-        rows = table[:most]
-        print(rows.to_string(index=False, float_format="{:.3f}".format, max_colwidth=WIDTH))
+        print(table[:most].to_string(index=False, float_format="{:.3f}".format, max_colwidth=WIDTH))
 
 
 def one_line(text: str) -> str:
