@@ -71,9 +71,11 @@ def main(config: PlanConfig) -> None:
     else:
         policy = policy_of(config)
         training = trusted(config, policy.training)
-        cells_of(config, training)  # a wrong name waits for no model
+    cells = cells_of(config, training)  # a mistake in these waits for no model
+    prices = prices_of(config, training)
+    if not config.recorded:
         pool = record(config, policy)
-    show(config, training, pool, compare(config, training, pool))
+    show(config, training, pool, compare(training, pool, cells, prices))
 
 
 def check(config: PlanConfig) -> None:
@@ -216,7 +218,9 @@ def grid(config: PlanConfig, P: int) -> list[list[int]]:
     return [[count, n, m] for count in prompts for n in powers for m in powers if m <= n]
 
 
-def compare(config: PlanConfig, training: TrainConfig, pool: "Pool") -> "CellRanking":
+def compare(
+    training: TrainConfig, pool: "Pool", cells: "dict[Candidate, tuple]", prices: Prices
+) -> "CellRanking":
     """Simulate every cell."""
     from tqdm import tqdm
 
@@ -224,8 +228,6 @@ def compare(config: PlanConfig, training: TrainConfig, pool: "Pool") -> "CellRan
     from pods.signal.simulate import Candidate, Loss, Simulator
 
     simulator = Simulator(pool, Loss.of(training))
-    prices = prices_of(config, training)
-    cells = cells_of(config, training)
     updates = {
         cell: simulator.updates(*cells[cell], cell, prices)
         for cell in tqdm(cells, "simulated", unit=" cells", disable=None)
@@ -258,10 +260,9 @@ def show(
     drawing.save(signal.sizes(cells, reference, name), folder / "sizes")
     drawing.save(signal.algorithms(cells, reference, name), folder / "algorithms")
     if config.as_json:
-        best = comparison.ranking[:1]
         answer = {
             "cells": cells,
-            "best": rows[best[0]] if best else None,
+            "best": rows.get(next(iter(comparison.ranking), None)),
             "policy": name,
             "verdict": comparison.verdict(),
         }

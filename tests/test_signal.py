@@ -381,3 +381,11 @@ def test_code_of_a_saved_config_runs_only_if_the_user_says_so(
     make_run(Path("checkpoints"), "r", steps=(), **{key: value})
     line = refused(capsys, PLAN, "run=r", "checkpoint=base")
     assert line.startswith(f"plan.py: run=r: its config names code of this machine, {key}={value};")
+
+
+def test_a_run_too_short_for_its_prices_waits_for_no_recording(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("checkpoints"), "r", steps=())
+    Path("checkpoints/r/metrics.jsonl").write_text('{"step": 1}\n')
+    line = refused(capsys, PLAN, "run=r", "checkpoint=base")
+    assert line.startswith("plan.py: run=r: has 1 steps, and costs need 10 or more;")
