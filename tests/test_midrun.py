@@ -60,7 +60,8 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     config = compose(*SETTINGS, *EVALUATION)
     tokenizer, path, works = load_tokenizer(config.model.path), tmp_path / "lines.jsonl", []
     midrun = MidRun(config, None, tokenizer, path)
-    answers = [row["answer"] for row in midrun.questions.rows]
+    rows = midrun.questions.rows[:5]
+    answers = [row["answer"] for row in rows]
     texts = [f"<think></think><answer>{answers[0]}</answer>", f"<answer>{answers[1]}</answer>"]
     texts += [f"<answer>{answers[2]}</answer>", "<think>", "<think></think><answer>999999</answer>"]
     ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
@@ -74,8 +75,7 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     midrun.engine = Engine()
     live = LivePolicy(None, 7)
     metrics = midrun(live, 7, COUNTS | {"other": 1})
-    requests = questions.requests("arithmetic", midrun.rows, config.seed, "step-7", repeat=0)
-    assert [row["id"] for row in midrun.rows] == [row["id"] for row in midrun.questions.rows[:5]]
+    requests = questions.requests("arithmetic", rows, config.seed, "step-7", repeat=0)
     assert works == [Work(requests, live, evaluation=True, greedy=greedy) for greedy in (0, 1)]
     (line,) = files.read_lines(path)
     length = np.mean([len(tokens) for tokens in ids])

@@ -10,7 +10,9 @@ GOOD = {
     "all/zero_variance_groups": 0.4,
     "all/format_mean": 0.05,
     "all/clipped_ratio": 0.1,
+    "kept/completion_length_mean": 20.0,
 }
+NONE_KEPT = {"kept/completion_length_mean": None}  # pods/metrics.py leaves out what is not defined
 DEAD, LOST = {"all/zero_variance_groups": 1.0}, {"all/reward_mean": 0.3}
 
 
@@ -26,13 +28,16 @@ DEAD, LOST = {"all/zero_variance_groups": 1.0}, {"all/reward_mean": 0.3}
         ("", [{"all/reward_mean": r} for r in (-2.0, -4.0) for _ in range(50)], ["from -2 to -"]),
         ("", [{"all/format_mean": 0.0}] * 50, ["earned format", "task.system"]),
         ("rewards.weights.format=0", [{"all/format_mean": 0.0}] * 50, []),
+        ("", [NONE_KEPT] * 50, ["no rollout was trained on: algorithm=pods returns none"]),
+        ("", [NONE_KEPT] * 49 + [{}] + [NONE_KEPT] * 49, []),
         ("rewards=v1", [{"all/format_mean": 0.0}] * 50, []),  # correct answers earn none
     ],
 )
 def test_each_sign_is_named_with_the_key_to_change(overrides, steps, parts):
     watch, problems, lengths = Watch(compose(*overrides.split())), [], []
     for step in steps:
-        lengths.append(watch(GOOD | step)["watch/steps_without_signal"])
+        line = {k: value for k, value in (GOOD | step).items() if value is not None}
+        lengths.append(watch(line)["watch/steps_without_signal"])
         problems.append(watch.problem)
     assert max(lengths) <= WINDOW
     assert [part for part in parts if part not in problems[-1]] == []

@@ -28,9 +28,8 @@ class MidRun:
         self.engine = engine
         self.tokenizer = tokenizer
         self.path = path
-        settings = config.evaluation
-        self.questions = questions.load(config.task.name, settings.split, config, tokenizer)
-        self.rows = self.questions.rows[: settings.questions]
+        split = config.evaluation.split
+        self.questions = questions.load(config.task.name, split, config, tokenizer)
 
     def __call__(self, live: LivePolicy, step: int, metrics: Metrics) -> Metrics:
         started = time.monotonic()
@@ -72,7 +71,7 @@ class MidRun:
             scores.grade(records, [version], q.kind, config.rewards.deadline_seconds)
             return records
 
-        records = ranks.split(graded, self.rows)
+        records = ranks.split(graded, q.rows[: config.evaluation.questions])
         entry, details = scores.summary([records], [version])
         verdicts = [record["correct"].get(version) for record in records]
         correct = [None if verdict is None else int(verdict) for verdict in verdicts]

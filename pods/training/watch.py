@@ -17,22 +17,21 @@ class Watch:
         self.lines: list[Metrics] = []  # of the window
         self.best = float("-inf")  # highest mean reward of a window
         # Under v1 a correct answer earns no format, so that its absence says nothing.
-        pays_format = not config.rewards.version.startswith("v1")
-        self.formed = not (pays_format and config.rewards.weights.get("format"))
+        rewards = config.rewards
+        self.formed = rewards.version.startswith("v1") or not rewards.weights.get("format")
 
     def __call__(self, line: Metrics) -> Metrics:
         """Take the metrics of a step; returns those of the window."""
         self.lines = [*self.lines, line][-WINDOW:]
         self.formed |= line.get("all/format_mean", 0) > 0
         steps = pd.DataFrame(self.lines)
-        dead = steps["all/zero_variance_groups"] == 1
-        metrics = {"watch/steps_without_signal": float(dead.sum())}
+        dead = (steps["all/zero_variance_groups"] == 1).sum()
+        metrics = {"watch/steps_without_signal": float(dead)}
         if len(steps) < WINDOW:
             return metrics
         reward = steps["all/reward_mean"].mean()
         self.best = max(self.best, reward)
-        if not self.problem:
-            self.problem = self.sign(steps, reward)
+        self.problem = self.problem or self.sign(steps, reward)
         metrics["watch/reward_lost"] = float(self.best - reward)
         return metrics
 
@@ -54,6 +53,11 @@ class Watch:
             return (
                 f"in {WINDOW} steps all rewards of a prompt are equal (mean {reward:.3g}): "
                 f"there is no signal; {longer if clipped else easier}"
+            )
+        if "kept/completion_length_mean" not in steps:
+            return (
+                f"in {WINDOW} steps no rollout was trained on: algorithm={self.config.algorithm} "
+                "returns none; correct it, or take another"
             )
         if not self.formed:
             template = "see the prompt with trial=true, and set task.system"
