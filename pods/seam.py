@@ -120,7 +120,7 @@ class TrlSeam(trl.GRPOTrainer):
         except TypeError:
             raise AlgorithmError(
                 f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
-                "PodsTrainer does not know; install a version that docs/trl.md names"
+                "PodsTrainer does not know; install a version that docs/versions.md names"
             ) from None
         ends = {self._tokenizer.eos_token_id, self._tokenizer.pad_token_id}
         ends.update(getattr(self, "eos_token_ids", []))  # of the model, from TRL 1.16 on

@@ -12,15 +12,19 @@ import tomllib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
+import trl
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ValidationError
 
 from pods.algorithms import ALGORITHMS
+from pods.batch import AlgorithmError
 from pods.config import command
 from pods.rollouts import Driver
+from pods.seam import TrlSeam
 from pods.trainer import STATE, PodsTrainer
 from pods.training.loop import RunCallback
 from tests import processes
@@ -103,6 +107,15 @@ def test_the_paths_of_mutmut_exist():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
     keys = ("source_paths", "only_mutate", "also_copy", "pytest_add_cli_args_test_selection")
     assert all(any(ROOT.glob(path)) for key in keys for path in settings[key])
+
+
+def test_another_trl_is_refused_with_the_page_that_lists_the_versions():
+    answer = ([], [], [])
+    trainer = SimpleNamespace(_is_vlm=False, use_vllm=False, _generate=lambda prompts: answer)
+    with pytest.raises(AlgorithmError, match="returns 3 values") as caught:
+        TrlSeam.draw_share(trainer, [])
+    (page,) = re.findall(r"docs/\w+\.md", str(caught.value))
+    assert f"| {trl.__version__} |" in (ROOT / page).read_text()
 
 
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:

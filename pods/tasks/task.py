@@ -1,7 +1,7 @@
 """What a task is, and how its rows are read: from the hub, or from data_dir/<task>/<split>.jsonl,
 with the columns of the hub; a bad row is an error with its place.
 
-A new built-in task is one file with a `TASK`, listed in pods/tasks/__init__.py, and one YAML file.
+A new built-in task is one file with a `TASK`, listed in pods/tasks/splits.py, and one YAML file.
 """
 
 import json
