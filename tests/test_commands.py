@@ -63,7 +63,7 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
 @pytest.mark.slow
 def test_a_sweep_runs_every_job_though_one_fails(tmp_path):
     """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
-    pytest.importorskip("submitit", reason="needs uv sync --extra slurm")
+    pytest.importorskip("submitit", reason="needs the dev group")
     done = processes.run(
         tmp_path,
         "-m",

@@ -222,7 +222,7 @@ def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
         yield f"resume={config.resume}: no such folder; set auto, never or a checkpoint folder"
     for name in config.logger:
         if name != "console" and find_spec(name) is None:
-            yield f"logger={name}: {name} is not installed; uv sync --extra {name}"
+            yield f"logger={name}: {name} is not installed; uv pip install {name}"
 
 
 def files(config: TrainConfig) -> Iterator[str]:
