@@ -41,6 +41,15 @@ def test_overrides_work(tmp_path, overrides):
     assert checkpoints.damage(checkpoints.find(run)[-1]) is None
 
 
+def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
+    for max_steps in (2, 4):
+        keys = [f"max_steps={max_steps}", "optimizer.warmup_steps=0"]
+        processes.run(tmp_path, *processes.SMALL, *keys)
+    lines = files.read_lines(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    rates = [line["learning_rate"] for line in lines]
+    assert rates == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 2, 1e-3 / 4])
+
+
 def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]

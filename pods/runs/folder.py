@@ -24,7 +24,7 @@ from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
-ENGINE = ("engine", "max_sequences", "vllm.", "trl.use_vllm", "trl.vllm_mode", "trl.vllm_server")
+ENGINE = ("engine", "max_sequences", "vllm.", "trl.")  # of those that a resumed run may change
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
 

@@ -145,9 +145,8 @@ class RunCallback(TrainerCallback):
             self.clock.restore(meta["train_seconds"], meta.get("outside_seconds", {}))
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
-        if self.start is not None:
-            for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
-                self.watch(line)
+        for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
+            self.watch(line)
         for number in SIGNALS:
             signal.signal(number, self.stop.receive)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
@@ -157,11 +156,14 @@ class RunCallback(TrainerCallback):
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
-        """The clock starts when all ranks are here; the learning rate follows it."""
+        """The clock starts when all ranks are here; the learning rate is that of this step."""
         if self.between_generations(state):
             ranks.wait()  # for rank 0: only it logs and writes between steps
-            if self.config.optimizer.schedule_by == "seconds" and self.clock.train_seconds:
-                objects["lr_scheduler"].step()  # the trainer's own came before the step's end
+            if self.clock.train_seconds:
+                scheduler = objects["lr_scheduler"]
+                scheduler = getattr(scheduler, "scheduler", scheduler)  # in DeepSpeed's wrapper
+                scheduler.last_epoch -= 1  # anew: by the clock, and by a longer schedule's end
+                scheduler.step()
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
