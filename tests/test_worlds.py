@@ -94,7 +94,8 @@ def test_the_table_in_the_docs_is_that_of_the_stored_runs(tmp_path):
     shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
     table = shown.partition("\n")[2].partition("\n\nGreedy")[0].strip()
     assert table in (ROOT / "docs" / "board.md").read_text()
-    said = re.search(r"(?s)There are five toy worlds.*?\n\nOn the", (ROOT / "README.md").read_text())[0]
+    readme = (ROOT / "README.md").read_text()
+    said = re.search(r"(?s)There are five toy worlds.*?\n\nOn the", readme)[0]
     numbers = {*re.findall(r"\d+\.\d+", said)}
     assert len(numbers) > 10
     assert numbers <= {*re.findall(r"\d+\.\d+", shown)}
