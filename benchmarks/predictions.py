@@ -216,8 +216,7 @@ def agreement(groups: DataFrameGroupBy, trained: pandas.Series) -> str:
     """A row for the predictions of each group of lines."""
     rows = []
     for names, lines in groups:
-        name = " x ".join(map(str, names))
-        rows.append(row(name, matched(rates(lines), trained)))
+        rows.append(row(" x ".join(map(str, names)), matched(rates(lines), trained)))
     return tables.markdown(pandas.DataFrame(rows))
 
 

@@ -64,8 +64,7 @@ def main(config: WorldsConfig) -> None:
         results = ranking.differences(runs, metric)
         print(f"{title}\n\n{ranking.worlds_table(results, config.worlds)}\n")
         if metric == "accuracy":
-            picture = drawing.differences(results, "pods")
-            drawing.save(picture, config.out_dir / "worlds")
+            drawing.save(drawing.differences(results, "pods"), config.out_dir / "worlds")
 
 
 def tune(config: WorldsConfig) -> None:

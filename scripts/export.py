@@ -54,8 +54,7 @@ def main(config: ExportConfig) -> None:
     from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch
 
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
-    task = training.task
-    prompt = render_for("<the question>", tokenizer, task, training.model)
+    prompt = render_for("<the question>", tokenizer, training.task, training.model)
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_old(out.parent, ".export-*")
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:

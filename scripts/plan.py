@@ -234,8 +234,7 @@ def compare(
     }
     m = training.kept_per_prompt
     reference = Candidate("grpo", training.prompts_per_step, m, m)
-    whole = simulator.whole(cells[reference][1], prices)
-    return CellRanking(updates, whole, reference)
+    return CellRanking(updates, simulator.whole(cells[reference][1], prices), reference)
 
 
 def show(

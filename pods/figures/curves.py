@@ -179,8 +179,7 @@ def _series(
         {run.name: run.quantities["seconds"].max() for run in used if run.measured}, dtype=float
     )
     if ends.max() > ends.min() + figure.grid_seconds / 2:
-        first = ends.idxmin()
-        warn(f"{first}: ends first of {label}, whose mean is drawn up to there")
+        warn(f"{ends.idxmin()}: ends first of {label}, whose mean is drawn up to there")
     arm = figure.series[label]
     return Series(
         label=label,

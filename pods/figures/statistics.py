@@ -71,8 +71,7 @@ def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: floa
     y = np.r_[start, values]
     corners = np.r_[x[x < end], end]
     heights = np.interp(corners, x, y)
-    area = np.trapezoid(heights, corners)
-    return area / end
+    return np.trapezoid(heights, corners) / end
 
 
 def level(values: np.ndarray) -> np.ndarray:

@@ -71,5 +71,4 @@ def refuse_unknown(config: TrainConfig) -> None:
                 f"{setting}: TRL's GRPOConfig has no such argument; "
                 f"nearest: {nearest(name, sorted(allowed))}"
             )
-    known = create_model("GRPOConfig", __base__=Section, **allowed)
-    validated(known, config.trl, "trl.")
+    validated(create_model("GRPOConfig", __base__=Section, **allowed), config.trl, "trl.")
