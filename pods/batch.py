@@ -168,7 +168,7 @@ class Record:
     prompts: list[Prompt]  # (G,) in the order of first appearance
     rollouts: list[Rollout]  # (R,)
     batch: Batch
-    selection: Selection  # ascending, with advantages, except where TRL's own stand
+    selection: Selection  # ascending, with advantages; by prompt where TRL's own stand
     rounds: int  # of generation
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:

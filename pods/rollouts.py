@@ -100,7 +100,8 @@ class Driver:
         )
 
     def selection(self, value: object, batch: Batch | None, step: Step) -> Selection:
-        """What the algorithm returned, checked and in ascending order, with advantages."""
+        """What the algorithm returned, checked and in ascending order, with advantages; where TRL's
+        own stand, by prompt and without."""
         if batch is None:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
         choice = value if isinstance(value, Selection) else Selection(value)
@@ -112,9 +113,10 @@ class Driver:
         if choice.advantages is not None:
             values = advantages.checked(choice.advantages, len(kept))
             return Selection(kept, values[np.argsort(choice.kept, kind="stable")])
-        m_of_each = np.array_equal(batch.prompt, np.repeat(np.arange(step.P), step.m))
+        by_prompt = np.argsort(batch.prompt, kind="stable")  # TRL takes each m rows for a group
+        m_of_each = np.array_equal(batch.prompt[by_prompt], np.repeat(np.arange(step.P), step.m))
         if m_of_each and len(kept) == len(batch) and self.advantage is advantages.over_kept:
-            return Selection(kept)  # plain GRPO: TRL's own advantages, to the bit
+            return Selection(by_prompt)  # plain GRPO: TRL's own advantages, to the bit
         with named("advantage", self.advantage, step):
             values = self.advantage(batch, kept)
             return Selection(kept, advantages.checked(values, len(kept)))

@@ -23,7 +23,7 @@ from transformers import TrainerCallback
 from trl.trainer.utils import get_callable_name, get_config_model_id
 
 from pods import by_name, ranks
-from pods.batch import Algorithm, Prompt, Record, Rollout, Selection, Step, Visit
+from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.metrics import summary
@@ -205,6 +205,9 @@ class PodsTrainer(TrlSeam):
             values = ranks.gather(tensors["advantages"].tolist())
             record = replace(record, selection=Selection(kept, np.array(values)))
         else:
+            needs = replace(needs_of(self.driver.algorithm), keeps_all=False)
+            for problem in self.args.problems(get_callable_name(self.driver.algorithm), needs):
+                raise AlgorithmError(problem)  # of arguments that TRL's own would read
             values = [*record.selection.advantages.tolist(), *[0.0] * filling]
             tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
             self.log_equal_groups(metrics.get("kept/zero_variance_groups", np.nan))

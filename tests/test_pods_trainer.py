@@ -66,6 +66,10 @@ def first_token(completion_ids, **_):
     return [float(ids[0]) for ids in completion_ids]
 
 
+def spread(completion_ids, **_):
+    return [float(sum(ids) % 97) for ids in completion_ids]
+
+
 def never(completions, **_):
     return [None] * len(completions)
 
@@ -481,6 +485,46 @@ def test_a_routers_loss_is_its_mean_over_all_micro_batches(tmp_path, loss, bonus
 def test_a_step_without_rows_has_no_gradient(small, loss):
     held = gradients(small, none_at_all, 4, 8, loss_type=loss, beta=0.3)
     assert all((value == 0).all() for value in held.values())
+
+
+def twice(step):
+    yield step.prompts, step.m // 2
+    return np.arange(len((yield step.prompts, step.m // 2)))
+
+
+def uneven(step):
+    counts = [step.m - 1, step.m + 1] * (step.P // 2)
+    return np.arange(len((yield step.prompts, counts)))
+
+
+twice.keeps_all = uneven.keeps_all = True
+
+
+@pytest.mark.parametrize("scale", ["none", "group"])
+def test_an_algorithm_that_keeps_all_of_several_rounds_is_scaled_as_trl_is_told(scale, tmp_path):
+    settings = {"rollouts_per_prompt": 4, "scale_rewards": scale, "max_steps": 1}
+    settings["rewards"] = spread
+    trainer = trainer_of(PodsTrainer, tmp_path, own={"algorithm": twice}, **settings)
+    trainer.train()
+    batch, selection = trainer.newest.batch, trainer.newest.selection
+    assert sorted(selection.kept) == [*range(len(batch))] == [*range(8)]
+    for group in batch.groups:
+        rewards = batch.rewards[group].astype(float)
+        expected = rewards - rewards.mean()
+        if scale == "group":
+            expected = expected / (rewards.std(ddof=1) + 1e-4)
+        shown = selection.advantages[np.isin(selection.kept, group)]
+        assert shown == pytest.approx(expected, abs=1e-4)
+    assert np.abs(selection.advantages).max() > (5 if scale == "none" else 0.5)
+
+
+def test_what_only_trls_own_advantages_read_is_refused_where_they_do_not_stand(tmp_path):
+    settings = {"rollouts_per_prompt": 4, "max_steps": 1, "own": {"algorithm": uneven}}
+    trainer_of(PodsTrainer, tmp_path, **settings).train()
+    trainer = trainer_of(PodsTrainer, tmp_path, scale_rewards="none", **settings)
+    line = "scale_rewards=none: algorithm=uneven does not read it; set advantage=dr_grpo"
+    with pytest.raises(AlgorithmError, match=line):
+        trainer.train()
 
 
 def likely(step):
