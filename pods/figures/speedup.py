@@ -19,7 +19,7 @@ from pods.figures.statistics import Difference, TimeToTarget
 from pods.figures.tables import duration, points, times
 
 WIDTH = 100  # characters of a line of a note
-FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % bootstrap interval covers 80 %, with 10 92 %
+FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % interval of a difference covers 80 %, with 10 92
 ACCURACY_NOTE = (
     "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
     " mean of the last three marks."
