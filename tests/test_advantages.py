@@ -1,10 +1,13 @@
 """Every advantage function against a hand computation, on even and uneven groups."""
 
+import re
+
 import numpy as np
 import pytest
 
-from pods.advantages import ADVANTAGES
+from pods.advantages import ADVANTAGES, over_all
 from pods.batch import Batch
+from tests.conftest import ROOT
 
 REWARDS = np.float64(np.float32([[1.0, 0.1, 0.0, 0.4, 0.9], [0.3, 0.2, 0.8, 0.8, 0.5]]))
 PARTS = {
@@ -57,3 +60,10 @@ def test_what_carries_no_signal_has_advantage_0(name):
     values = ADVANTAGES[name](batch, np.arange(5))
     assert values[[1, 4]].tolist() == [0, 0]
     assert values[[0, 2, 3]].tolist() == ADVANTAGES[name](scored, np.arange(3)).tolist()
+
+
+def test_the_page_has_every_advantage_and_says_where_all_is_0():
+    page = (ROOT / "docs" / "algorithms.md").read_text()
+    assert set(re.findall(r"(?m)^\| `(\w+)` \| .*\|.*\|$", page)) >= {*ADVANTAGES}
+    batch = Batch(np.zeros(4, int), np.array([1.0, 1.0, 0.0, 0.0]))
+    assert over_all(batch, np.array([0, 1])).tolist() == [0, 0]
