@@ -68,7 +68,7 @@ def test_vllm_writes_no_texts_where_nothing_reads_them():
 
 def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)  # by the first's vLLM
-    with pytest.raises(UserError, match="give each job of a sweep a process"):
+    with pytest.raises(UserError, match="start each job by a command of its own"):
         unsloth.import_unsloth(compose("engine=unsloth"))
 
 

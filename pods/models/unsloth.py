@@ -25,8 +25,8 @@ def import_unsloth(config: TrainConfig) -> None:
     """Import Unsloth with the environment it reads at import, before TRL, transformers and PEFT."""
     if config.engine == "unsloth" and ranks.in_process_group():
         raise UserError(
-            "engine=unsloth: the vLLM of an earlier job stays in this process; give each job of a "
-            "sweep a process (hydra/launcher=submitit_local), or set engine=vllm"
+            "engine=unsloth: the vLLM of an earlier job stays in this process; "
+            "start each job by a command of its own, or set engine=vllm"
         )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.vllm.standby))
     defaults = {
