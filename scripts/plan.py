@@ -116,8 +116,7 @@ def policy_of(config: PlanConfig) -> RecordedPolicy:
         name = f"{config.experiment}-{training.model.name}"
         return RecordedPolicy(name, training, folder / f"signal-{name}.npz")
     if config.checkpoint == "base":
-        (config.run, *_) = lookup.runs([config.run], config.output_dir)
-        folder /= config.run
+        folder = lookup.folder_of(config)
         training = load_config(folder / lookup.SAVED).moved(config.model_path, config.data_dir)
         return RecordedPolicy(f"{config.run}-base", training, folder / "signal-base.npz")
     training, target = lookup.find_one(config)

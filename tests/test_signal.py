@@ -389,3 +389,12 @@ def test_a_run_too_short_for_its_prices_waits_for_no_recording(tmp_path, monkeyp
     Path("checkpoints/r/metrics.jsonl").write_text('{"step": 1}\n')
     line = refused(capsys, PLAN, "run=r", "checkpoint=base")
     assert line.startswith("plan.py: run=r: has 1 steps, and costs need 10 or more;")
+
+
+@pytest.mark.parametrize("checkpoint", ["base", "last"])
+def test_a_pattern_of_several_runs_is_refused(tmp_path, monkeypatch, capsys, checkpoint):
+    monkeypatch.chdir(tmp_path)
+    for name in ("r1", "r2"):
+        make_run(Path("checkpoints"), name, steps=())
+    line = refused(capsys, PLAN, "run=r*", f"checkpoint={checkpoint}")
+    assert line.startswith("plan.py: run=r*: matches r1, r2; name one")

@@ -21,7 +21,7 @@ def append(path: Path, number: int, step: "Record", texts: str) -> None:
     """Add the records of a step as one gzip member, and wait until they are on the disk.
 
     number: of the step, as in metrics.jsonl.
-    texts: which prompts keep their prompt and completions: all, the first of each step, or none.
+    texts: which prompts keep their prompt and completions: all, or the first of each step.
     """
     lines = "".join(json.dumps(record) + "\n" for record in records(number, step, texts))
     with named_errors(path), open(path, "ab") as file:
