@@ -1,12 +1,14 @@
 """PodsConfig: GRPOConfig with the choice of rollouts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trl
+from trl.trainer.utils import get_callable_name
 
-from pods.needs import Needs, misfits
+from pods.batch import Algorithm
+from pods.needs import misfits, needs_of
 
 Kwargs = dict | str | None  # name -> value; a command line has it as JSON
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
@@ -110,11 +112,12 @@ class PodsConfig(trl.GRPOConfig):
                 "CUDA_VISIBLE_DEVICES=0"
             )
 
-    def problems(self, name: str, needs: Needs) -> Iterator[str]:
-        """One line for each value that does not fit the algorithm of this name."""
+    def problems(self, algorithm: Algorithm, **changed: bool) -> Iterator[str]:
+        """One line for each value that does not fit the algorithm, some of whose needs (`Needs`)
+        may be changed."""
         return misfits(
-            needs,
-            name,
+            replace(needs_of(algorithm), **changed),
+            get_callable_name(algorithm),
             n=self.rollouts_per_prompt,
             m=self.num_generations,
             m_key="num_generations",

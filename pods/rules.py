@@ -54,7 +54,8 @@ def random(rewards: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
 
 def percentile(rewards: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
     """The rewards at the mid-quantiles (i + 0.5) / m, i = 0..m-1: an even sample."""
-    middles = (2 * np.arange(m) + 1) * len(rewards) // (2 * m)  # integers: no rounding at n == m
+    n = len(rewards)
+    middles = (2 * np.arange(m) + 1) * n // (2 * m)  # integers: no rounding at n == m
     return np.argsort(rewards, kind="stable")[middles]
 
 

@@ -20,14 +20,13 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers import TrainerCallback
-from trl.trainer.utils import get_callable_name, get_config_model_id
+from trl.trainer.utils import get_config_model_id
 
 from pods import by_name, ranks
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.metrics import summary
-from pods.needs import needs_of
 from pods.order import Stream
 from pods.pods_config import (
     MEAN_OVER_MICRO_BATCHES,
@@ -112,7 +111,7 @@ class PodsTrainer(TrlSeam):
         )
         function, advantage = by_name.chosen(args, algorithm)
         gives_logprobs = args.use_vllm or type(self).draw_share is not TrlSeam.draw_share
-        for problem in args.problems(get_callable_name(function), needs_of(function)):
+        for problem in args.problems(function):
             raise ValueError(problem)
         rehearse_on_first_rows(
             args, function, advantage, reward_funcs, train_dataset, eval_dataset, gives_logprobs
@@ -131,6 +130,8 @@ class PodsTrainer(TrlSeam):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
+        # The argument that nothing reads in a step where TRL's own advantages do not stand.
+        self.unread = next(args.problems(function, keeps_all=False), None)
         self.newest: Record | None = None
         self.history: History = {}
         self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
@@ -205,9 +206,8 @@ class PodsTrainer(TrlSeam):
             values = ranks.gather(tensors["advantages"].tolist())
             record = replace(record, selection=Selection(kept, np.array(values)))
         else:
-            needs = replace(needs_of(self.driver.algorithm), keeps_all=False)
-            for problem in self.args.problems(get_callable_name(self.driver.algorithm), needs):
-                raise AlgorithmError(problem)  # of arguments that TRL's own would read
+            if self.unread:
+                raise AlgorithmError(self.unread)
             values = [*record.selection.advantages.tolist(), *[0.0] * filling]
             tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
             self.log_equal_groups(metrics.get("kept/zero_variance_groups", np.nan))

@@ -81,8 +81,8 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     first = min(problems, key=lambda wrong: (LAST.get(wrong["type"], 0), wrong["loc"] == ("run",)))
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
-        # The file of a group has its name.
-        return f"{key}: has no value; set {key.removesuffix('.name')}=<value>"
+        typed = key.removesuffix(".name")  # the file of a group has its name
+        return f"{key}: has no value; set {typed}=<value>"
     if first["type"] == "extra_forbidden":
         key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))
         return f"{key}={written(value)}: unknown; {_nearest(key, schema)}"

@@ -9,7 +9,7 @@ from pods import ranks, rewards
 from pods.config.keys import TrainConfig
 from pods.files import JsonObject, read_lines
 
-STEPS = 3  # the first compiles, so the seconds leave it out, unless the budget ends before
+STEPS = 3  # the first compiles, so the seconds leave it out
 
 
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
@@ -71,7 +71,7 @@ def report(config: TrainConfig, steps: list[JsonObject]) -> str:
     import pandas as pd
 
     table = pd.DataFrame(steps)
-    timed = table.tail(STEPS - 1)
+    timed = table[1:] if len(table) > 1 else table
     seconds = timed.filter(regex="^seconds/").mean()
     greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]

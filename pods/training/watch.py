@@ -32,7 +32,7 @@ class Watch:
         reward = steps["all/reward_mean"].mean()
         self.best = max(self.best, reward)
         self.problem = self.problem or self.sign(steps, reward)
-        metrics["watch/reward_lost"] = float(self.best - reward)
+        metrics["watch/reward_lost"] = self.best - reward
         return metrics
 
     def sign(self, steps: pd.DataFrame, reward: float) -> str:
