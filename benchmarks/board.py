@@ -143,7 +143,9 @@ def ranked(config: BoardConfig, arm: str, world: str) -> list[Cell]:
     world, else in sums; with this budget and clock, else with any."""
     own = means(config, "tune").query("arm == @arm")
     for place in ("world == @world", "world == 'sums'", PRICES):
-        own = own.query(place) if len(own.query(place)) else own
+        narrower = own.query(place)
+        if len(narrower):
+            own = narrower
     cells = own.groupby("cell")["accuracy"].agg(["size", "mean"])
     return list(cells.sort_values(["size", "mean"], ascending=False).index)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas
-from pydantic import PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from benchmarks import board, predictions
 from benchmarks.trainings import TUNING, UNSEEN, Arm
@@ -31,7 +31,7 @@ class FactorsConfig(predictions.SignalConfig):
     train: bool
     factors: dict[Text, list[dict[Text, Any]]]
     products: dict[Text, list[Text]]
-    learning_rates: list[float]
+    learning_rates: list[PositiveFloat] = Field(min_length=1)
     tuning_seeds: PositiveInt
 
 
@@ -65,8 +65,7 @@ def complete(config: FactorsConfig, metric: str, cells: Design) -> np.ndarray:
     seeds with all cells."""
     lines = board.means(config, "report").query(f"world == @config.world and {board.PRICES}")
     by_cell = lines.pivot(index="seed", columns=["arm", "cell"], values=metric)
-    best = [(arm, cell) for arm in cells.index for cell in rated_cells(config, arm)[:1]]
-    return by_cell.reindex(columns=best).dropna().to_numpy()
+    return by_cell.reindex(columns=best_cells(config, cells)).dropna().to_numpy()
 
 
 def train(config: FactorsConfig, cells: Design) -> None:
@@ -76,15 +75,19 @@ def train(config: FactorsConfig, cells: Design) -> None:
     seeds = TUNING[: config.tuning_seeds]
     board.run(config, board.trainings(config, grid, seeds, config.world))
     config.stage = "report"
-    best = {arm: rated_cells(config, arm)[:1] for arm in cells.index}
+    best = {arm: [cell] for arm, cell in best_cells(config, cells)}
     seeds = UNSEEN[: config.seeds]
     board.run(config, board.trainings(config, best, seeds, config.world))
 
 
-def rated_cells(config: FactorsConfig, arm: str) -> list[ranking.Cell]:
-    """A cell at each of the rates with which it was tuned, the best first."""
-    every = board.ranked(config, arm, config.world)
-    return [cell for cell in every if cell.rate in config.learning_rates]
+def best_cells(config: FactorsConfig, cells: Design) -> list[tuple[str, ranking.Cell | None]]:
+    """Each arm with its cell at the best of its rates in tuning; None where it was never tuned."""
+    best = []
+    for arm in cells.index:
+        every = board.ranked(config, arm, config.world)
+        rated = (cell for cell in every if cell.rate in config.learning_rates)
+        best.append((arm, next(rated, None)))
+    return best
 
 
 def design(config: FactorsConfig) -> Design:

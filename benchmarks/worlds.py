@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from benchmarks import board
 from benchmarks.trainings import UNSEEN, BoardConfig, Training, commit
@@ -43,7 +43,7 @@ class WorldsConfig(BoardConfig):
     measure: bool
     tuning_seeds: PositiveInt
     skip: NonNegativeInt
-    plan: list[Block]
+    plan: list[Block] = Field(min_length=1)
 
 
 @command("worlds", WorldsConfig, CONFIG_DIR / "benchmarks")
@@ -120,20 +120,23 @@ def measure(config: WorldsConfig) -> None:
 
 
 def facts_of(results: Path) -> dict[str, object]:
-    """Greedy and sampled accuracy, well formed completions, and groups that carry no signal."""
-    sampled: list[list[dict]] = []
-    greedy: list[dict] = []
+    """Greedy and sampled accuracy by the run's own grader, well formed completions, and groups that
+    carry no signal."""
+    greedy: list[bool] = []
+    sampled: list[list[bool]] = []  # (repeats, questions)
+    formed: list[bool] = []
     for path in sorted(results.rglob("repeat-*.jsonl")):
+        records = files.read_lines(path)
+        correct = [next(iter(record["correct"].values())) for record in records]
         if path.parent.name.endswith("greedy"):
-            greedy = files.read_lines(path)
+            greedy = correct
         else:
-            sampled.append(files.read_lines(path))
-    correct = np.array([[shown(record) for record in repeat] for repeat in sampled])
-    counts = correct.sum(axis=0)  # of a question
-    formed = [record["well_formed"] for repeat in sampled for record in repeat]
+            sampled.append(correct)
+            formed += [record["well_formed"] for record in records]
+    counts = np.sum(sampled, axis=0)  # of a question
     return {
-        "greedy": float(np.mean([shown(record) for record in greedy])),
-        "sampled": float(correct.mean()),
+        "greedy": float(np.mean(greedy)),
+        "sampled": float(np.mean(sampled)),
         "well_formed": float(np.mean(formed)),
         "dead": {
             str(n): {"solved": alike(counts, n), "unsolved": alike(REPEATS - counts, n)}
@@ -141,11 +144,6 @@ def facts_of(results: Path) -> dict[str, object]:
         },
         "correct": counts.tolist(),
     }
-
-
-def shown(record: dict) -> bool:
-    """Whether the run's own grader takes the completion for correct."""
-    return next(iter(record["correct"].values()))
 
 
 def alike(counts: np.ndarray, n: int) -> float:

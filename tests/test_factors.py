@@ -103,6 +103,8 @@ def test_a_cell_counts_at_the_rate_of_its_tuning(tmp_path):
     assert factors.complete(config, "accuracy", CELLS).tolist() == [[0.6] * 16]
     config.learning_rates = [4e-3]
     assert factors.complete(config, "accuracy", CELLS).tolist() == [[0.9] * 16]
+    config.learning_rates = [1e-3]
+    assert factors.complete(config, "accuracy", CELLS).shape == (0, 16), "never tuned"
 
 
 @pytest.mark.parametrize(
