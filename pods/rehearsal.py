@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import count, islice
+from itertools import cycle, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +111,9 @@ def numbered(names: list[str], correct: str | None) -> list[str]:
     is none of them."""
     names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
     if correct is not None and correct not in names:
-        known = ", ".join(names)
-        raise ValueError(f"correct={correct}: no reward function; one of {known}, or None")
+        raise ValueError(
+            f"correct={correct}: no reward function; one of {', '.join(names)}, or None"
+        )
     return names
 
 
@@ -199,7 +200,7 @@ def rehearse(
     )
     for number in range(len(REHEARSED)):
         places.clear()
-        every = (prompt_of(rows[i % len(rows)], i) for i in count())
+        every = (prompt_of(row, i) for i, row in enumerate(cycle(rows)))
         step = Step(
             number=number,
             P=P,

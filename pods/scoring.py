@@ -20,8 +20,8 @@ from pods.rewards import Scorer
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
 MADE_UP = {  # beside the columns of a question, for one call before a model loads
-    "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>"],
-    "completion_ids": [[0]],
+    "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>", "2"],
+    "completion_ids": [[0], [0]],
     "trainer_state": SimpleNamespace(global_step=0, epoch=0.0, max_steps=1),
     "log_extra": lambda *_: None,  # TRL's
     "log_metric": lambda *_: None,
@@ -92,8 +92,8 @@ class Rewards(AbstractContextManager):
         return self.scores[name]
 
     def rehearse(self, row: dict[str, Any]) -> None:
-        """Call the user's functions on a made-up completion of a question."""
-        columns = {name: [value] for name, value in row.items()} | MADE_UP
+        """Call the user's functions on two made-up completions of a question."""
+        columns = {name: [value, value] for name, value in row.items()} | MADE_UP
         columns["prompts"] = columns.pop("prompt")
         for reward in self.functions:
             name = reward.__name__
@@ -137,7 +137,8 @@ class Reward:
             ) from error
         if len(values) != len(completions):
             raise RewardError(
-                f"{name} returned {len(values)} values for {len(completions)} completions at {step}"
+                f"{name} returned {len(values)} values for {len(completions)} completions of "
+                f"{step}; return one for each"
             )
         numbers = [number(value) for value in values]
         for i, value in enumerate(numbers):

@@ -27,7 +27,8 @@ def folder(tmp_path_factory):
     """A working folder with the run checkpoints/old; no mistake may change it."""
     folder = tmp_path_factory.mktemp("beside")
     make_run(folder / "checkpoints", "old", steps=())
-    (folder / "my.py").write_text("def short(completions): return [1 / 0]")
+    lines = ["def short(completions): return [1 / 0]", "def one(completions): return [1.0]"]
+    (folder / "my.py").write_text("\n".join(lines))
     (folder / "q.jsonl").write_text('{"q": "1+1", "a": "2"}')
     return folder
 

@@ -73,7 +73,7 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
 @pytest.mark.parametrize(
     ("returned", "line"),
     [
-        ("[1.0, 2.0]", "returned 2 values for 3 completions at step 4"),
+        ("[1.0, 2.0]", "returned 2 values for 3 completions of step 4; return one for each"),
         ("[1.0, '1.0', 2.0]", "returned '1.0' for completion 1 of step 4; a finite number or"),
         ("[1.0, 2.0, float('nan')]", "returned nan for completion 2 of step 4"),
         ("[1.0, 2.0, float('inf')]", "returned inf"),
