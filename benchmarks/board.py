@@ -4,7 +4,8 @@
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
     uv run benchmarks/board.py my_file.py:my_algorithm world=all
     uv run benchmarks/board.py stage=tune               # sizes and rates of all arms; resumes
-A world is a file of config/experiment. Trainings are processes; what is stored is not repeated.
+A world is a file of config/experiment, or in experiment/ of the folder of --config-dir. Trainings
+are processes; what is stored is not repeated.
 """
 
 import json
@@ -34,7 +35,7 @@ from benchmarks.trainings import (
     train,
 )
 from pods import files
-from pods.config.command import CONFIG_DIR, command
+from pods.config.command import CONFIG_DIR, SEARCHED, command
 from pods.config.errors import UserError
 from pods.figures import drawing, ranking
 from pods.figures.ranking import Cell
@@ -185,7 +186,8 @@ def train_all(config: BoardConfig, trainings: list[Training]) -> None:
     file = private if own_algorithm else published
     facts = {"commit": commit()}
     started = time.monotonic()
-    with closing(workers.results(partial(train, config), trainings, config.jobs)) as finished:
+    job = partial(train, config, SEARCHED[1:])
+    with closing(workers.results(job, trainings, config.jobs)) as finished:
         for count, (training, accuracies) in enumerate(finished, 1):
             facts["date"] = time.strftime("%Y-%m-%d", time.gmtime())
             files.append(file, training._asdict() | accuracies | facts)
@@ -222,7 +224,7 @@ def means(config: BoardConfig, stage: str) -> pandas.DataFrame:
 
 if __name__ == "__main__":
     for place, argument in enumerate(sys.argv):
-        if place and re.fullmatch(r"[^=-][^=]*", argument):  # the algorithm, as a word by itself
+        if place and re.fullmatch(r"[^=-][^=]*:[^=]*", argument):  # file and function, by itself
             sys.argv[place] = f"algorithm={argument}"
             break  # Hydra refuses a second one
     main()

@@ -8,7 +8,6 @@ scripts/plan.py recorded at one point of a training.
 """
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas
@@ -102,7 +101,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
     out = config.predicted
     facts = {"world": config.world, "point": point, "clock": config.clock}
     commit = {"commit": provenance()["git_commit"]}
-    known = {key_of(line) for line in files.read_lines(out)}
+    known = files.read_lines(out)
     for questions, rollouts in product(config.questions, config.rollouts):
         part = pool.first(questions, rollouts)
         simulator = Simulator(part, Loss.of(training))
@@ -111,7 +110,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
         shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
         for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
             line = facts | shape | {"arm": arm, "cell": sizes}
-            if key_of(line) in known:
+            if any(line.items() <= stored.items() for stored in known):
                 continue
             functions = chosen(training_of(config, arm))
             own = Candidate(arm, *sizes)
@@ -126,7 +125,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
                 "alive": updates.alive,
             }
             files.append(out, line | figures | commit)
-            known.add(key_of(line))
+            known.append(line)
 
 
 def predicted_lines(config: SignalConfig) -> pandas.DataFrame:
@@ -134,12 +133,6 @@ def predicted_lines(config: SignalConfig) -> pandas.DataFrame:
     every = files.read_lines(config.predicted)
     lines = [line for line in every if line["world"] == config.world]
     return pandas.DataFrame(line | dict(zip("Pnm", line["cell"], strict=True)) for line in lines)
-
-
-def key_of(line: dict[str, Any]) -> tuple:
-    """What a line predicts."""
-    names = ("world", "point", "clock", "questions", "rollouts", "arm")
-    return *(line[name] for name in names), *line["cell"]
 
 
 def cells_of(config: PredictionsConfig) -> list[Size]:

@@ -104,12 +104,14 @@ def command_line(config: BoardConfig, training: Training) -> list[str]:
     ]
 
 
-def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
+def train(config: BoardConfig, searched: list[Path], training: Training) -> dict[str, list[float]]:
     """train.py in this process: accuracies at the marks, 0 from where the loss diverged; both:
-    right and well formed, sampled. Raises UserError with the line of any other failure."""
+    right and well formed, sampled. Raises UserError with the line of any other failure.
+    searched: the folder of --config-dir, which may hold the world."""
     errors = io.StringIO()
     diverged = False
-    sys.argv = ["train.py", *command_line(config, training)]
+    flags = [f"--config-dir={folder}" for folder in searched]
+    sys.argv = ["train.py", *flags, *command_line(config, training)]
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
             runpy.run_path(str(CONFIG_DIR.parent / "train.py"), run_name="__main__")

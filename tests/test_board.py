@@ -56,10 +56,14 @@ def tuned(folder, **cells):
 def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     tuned(tmp_path, grpo=[[1, 2, 2, 1e-3], [2, 2, 2, 1e-3]], pods=[[2, 4, 2, 1e-3]])
     (tmp_path / "mine.py").write_text(OWN)
-    words = (f"{tmp_path / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "world=noisy", "json=true")
+    world = tmp_path / "conf" / "experiment" / "own.yaml"
+    world.parent.mkdir(parents=True)
+    world.write_text("# @package _global_\ndefaults: [noisy, _self_]\nexperiment: own\n")
+    words = ("--config-dir", "conf", f"{tmp_path / 'mine.py'}:mine")
+    words += ("cell=[2,2,2,1e-3]", "world=own", "json=true")
     done = play(tmp_path, *words)
     result = json.loads(done.stdout.splitlines()[-1])
-    assert (result["world"], result["seeds"]) == ("noisy", [100, 101])
+    assert (result["world"], result["seeds"]) == ("own", [100, 101])
     metrics = {"temperature 1": result["against"], "greedy": result["greedy"]}
     nothing = {"difference": 0.0, "ci95": [0.0, 0.0]}
     itself = {name: metric["grpo"] for name, metric in metrics.items()}
@@ -72,7 +76,7 @@ def test_an_algorithm_against_itself_differs_by_exactly_nothing(tmp_path):
     stored = files.read_lines(tmp_path / "runs" / "report.jsonl")
     trained = sorted((line["arm"].rpartition(":")[2], line["seed"]) for line in stored)
     assert trained == [*product(("grpo", "mine", "pods"), (100, 101))]
-    assert {line["world"] for line in stored} == {"noisy"}
+    assert {line["world"] for line in stored} == {"own"}
     dates = {line["date"] for line in stored}
     assert {date for date in dates if not re.fullmatch(r"\d{4}-\d\d-\d\d", date)} == set()
     assert {line["cell"][0] for line in stored} == {2}  # the better cell of tuning
