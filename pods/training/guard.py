@@ -87,7 +87,10 @@ class Guard:
         differences = []
         for prompt, completion in pairs[:CHECKED_COMPLETIONS]:
             if completion.logprobs is None:
-                raise RunFailed("the engine returned no log-probabilities: nothing proves it")
+                raise RunFailed(
+                    "the engine returned no log-probabilities, so nothing proves that it samples "
+                    "from the policy; give them to each Completion if generate has logprobs=True"
+                )
             engines = np.array(completion.logprobs, dtype=np.float32)  # None becomes NaN
             ours = self.token_logprobs(list(prompt), completion.token_ids)
             differences.append((ours - torch.from_numpy(engines)).abs())
