@@ -129,3 +129,20 @@ def test_a_pad_that_ends_completions_is_refused(tmp_path):
     unsloth.check_pad(path, load_tokenizer(path, "<unk>"))
     with pytest.raises(UserError, match="not a token of"):
         load_tokenizer(path, "<|vision_pad|>")
+
+
+@pytest.mark.parametrize("pad", ["<|new|>", None])  # Qwen2's class adds one past the embedding
+def test_a_pad_that_the_model_lacks_is_refused(tmp_path, pad):
+    path = str(shutil.copytree(TINY, tmp_path / "model"))
+    tokenizer = load_tokenizer(path)
+    tokenizer.add_special_tokens({"pad_token": pad or tokenizer.eos_token})
+    tokenizer.save_pretrained(path)
+    line = r"model\.path=.*must be one of the model's \d+ tokens, .*set model\.pad_token="
+    with pytest.raises(UserError, match=line):
+        load_tokenizer(path)
+
+
+def test_a_model_of_an_unknown_type_is_named_as_such(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "no_such"}')
+    with pytest.raises(UserError, match=r"model\.path=.*model type `no_such`"):
+        load_tokenizer(str(tmp_path))

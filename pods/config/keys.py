@@ -217,7 +217,7 @@ class GuardKeys(Section):
     check_every: PositiveInt
 
 
-def listed(value: object) -> object:
+def listed(value: object) -> list:
     """`logger=console` and `logger=[console]` mean the same; null is the empty list."""
     if value is None:
         return []

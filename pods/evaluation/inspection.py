@@ -125,8 +125,10 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
     last = answers["checkpoint"].iloc[-1]
     for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):
         wrong = own.query("verdict == 'wrong'")
-        answered = wrong["text"].map(published_answer).map(one_line)
-        rows = wrong.assign(answered=answered, gold=wrong["gold"].map(one_line))
+        rows = wrong.assign(
+            answered=wrong["text"].map(published_answer).map(one_line),
+            gold=wrong["gold"].map(one_line),
+        )
         times = rows.groupby(["question", "answered", "gold"], sort=False).size()
         table = times.sort_values(ascending=False, kind="stable").reset_index(name="times")
         show(f"wrong answers of {last} on {task}", table, config.most)

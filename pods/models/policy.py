@@ -11,7 +11,7 @@ import torch
 
 from pods import ranks
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig
+from pods.config.keys import TrainConfig, listed
 from pods.models import locate
 
 if TYPE_CHECKING:
@@ -40,9 +40,10 @@ def set_threads(threads: int | None) -> None:
 
 def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     """The tokenizer at `path` (folder or hub id), padded left with `pad_token` or its own."""
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     try:
+        keys = AutoConfig.from_pretrained(locate(path), trust_remote_code=False).get_text_config()
         tokenizer = AutoTokenizer.from_pretrained(
             locate(path),
             padding_side="left",
@@ -50,19 +51,19 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
         )
     except (OSError, ValueError) as error:
         raise UserError(
-            f"model.path={path}: no model folder, and the hub did not give it "
-            f"({type(error).__name__}); download it elsewhere and name its folder, or set "
-            "HF_HUB_OFFLINE=1 if cached"
+            f"model.path={path}: no model folder, and the hub did not give it ({error}); "
+            "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
         ) from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
             raise UserError(f"model.pad_token={pad_token}: not a token of {path}; name one")
         tokenizer.pad_token = pad_token
-    # Masks are rebuilt from the pad token.
-    if tokenizer.pad_token_id is None or tokenizer.pad_token_id == tokenizer.eos_token_id:
+    pad = tokenizer.pad_token_id  # masks are rebuilt from it; some classes add one of their own
+    if pad in (None, tokenizer.eos_token_id) or pad >= keys.vocab_size:
         raise UserError(
-            f"model.path={path}: its pad token must differ from its end token "
-            f"{tokenizer.eos_token!r}; set model.pad_token=<another special token>"
+            f"model.path={path}: its pad token {tokenizer.pad_token!r} must be one of the model's "
+            f"{keys.vocab_size} tokens, and not the end token {tokenizer.eos_token!r}; set "
+            "model.pad_token=<another special token>"
         )
     return tokenizer
 
@@ -75,8 +76,7 @@ def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
         others = GenerationConfig.from_pretrained(locate(path)).eos_token_id
     except OSError:  # a model folder may go without the file
         others = None
-    tokens = [tokenizer.eos_token_id, *(others if isinstance(others, list) else [others])]
-    return list(dict.fromkeys(token for token in tokens if token is not None))
+    return list(dict.fromkeys([*listed(tokenizer.eos_token_id), *listed(others)]))
 
 
 def load_model(path: str, dtype: str, **settings: Any) -> Model:

@@ -31,10 +31,8 @@ def settle(config: TrainConfig) -> None:
     optimizer = config.optimizer
     if optimizer.schedule_by is None:
         ends_by_time = config.budget.train_seconds and not config.max_steps
-        if ends_by_time and optimizer.schedule != "constant":
-            optimizer.schedule_by = "seconds"
-        else:
-            optimizer.schedule_by = "steps"
+        falls_by_time = ends_by_time and optimizer.schedule != "constant"
+        optimizer.schedule_by = "seconds" if falls_by_time else "steps"
 
 
 def check(config: TrainConfig) -> None:
@@ -104,8 +102,8 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         )
     if config.rule == "all" and m != n:
         yield f"kept_per_prompt={m}: rule=all keeps every rollout; set {n}, or rule=max_variance"
-    rows = m * P // processes
-    if m * P % processes:
+    rows, rest = divmod(m * P, processes)
+    if rest:
         yield (
             f"prompts_per_step={P}: the {m * P} kept rollouts of a step must be shared equally by "
             f"{processes} processes; set a multiple of {processes}"
