@@ -122,7 +122,9 @@ def checked(
     values = np.asarray(indices)
     whole = values.size == 0 or values.dtype.kind in "iu"
     if not whole or values.ndim != 1 or len(np.unique(values)) < values.size:
-        raise ValueError(f"{source} returned {indices!r:.200}: distinct whole numbers are required")
+        raise ValueError(
+            f"{source} returned {indices!r:.200}: one list of distinct whole numbers is required"
+        )
     if count not in (None, values.size):
         raise ValueError(f"{source} returned {values.size} indices, not {count}")
     values = np.sort(values).astype(np.int64)

@@ -19,7 +19,7 @@ from transformers import Trainer
 from tests.conftest import ROOT
 
 FLOORS, FILES, LINES_OF_A_FILE = 8, 119, 300
-MASS, DENSITY, DENSITY_OF_A_FILE = 68_082, 7.5, 9.0  # goal of the mass: 54,000
+MASS, DENSITY, DENSITY_OF_A_FILE = 68_075, 7.5, 9.0  # goal of the mass: 54,000
 MODULES_OF_RANKS = ("distributed", "PartialState", "gather_object")
 VARIABLES_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 NAMES = subprocess.getoutput(f"cd {ROOT} && git ls-files '*.py' ':!tests'").split()

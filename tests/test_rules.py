@@ -123,6 +123,8 @@ def test_a_rule_returns_m_indices():  # tests/test_driver.py: distinct, whole, i
 
 @pytest.mark.parametrize("value", [None, (i for i in "ab"), np.array([True, False, True, False])])
 def test_what_is_no_list_of_indices_is_not_counted_as_one(value):
-    with pytest.raises(ValueError, match=r"rule <lambda> returned .*: distinct whole numbers") as e:
+    with pytest.raises(
+        ValueError, match=r"rule <lambda> returned .*: one list of distinct whole numbers"
+    ) as e:
         select(lambda rewards, m, rng: value, np.zeros(4), 2)
     assert repr(value) in str(e.value)
