@@ -110,6 +110,7 @@ def predict(config: SignalConfig, point: str, pool: Pool, cells: list[Size]) -> 
         shape = {"questions": len(part), "rollouts": part.lengths.shape[1]}
         for arm, *sizes in tqdm(cells, f"{point} {shape}", disable=None):
             line = facts | shape | {"arm": arm, "cell": sizes}
+            # A stored line has these values, and what was predicted beside them.
             if any(line.items() <= stored.items() for stored in known):
                 continue
             functions = chosen(training_of(config, arm))
