@@ -229,6 +229,28 @@ def thin(step: Step, pool: int = 2, look: int = 1):
 thin.own_advantages = True
 
 
+def horvitz_thompson(step: Step):
+    """A sample of the step's rollouts whose expected update is that of all n of each prompt: the
+    unbiased choice (Horvitz and Thompson 1952; systematic sampling, Madow 1949).
+
+    Row i is kept with probability pi_i = min(1, c |A_i|), which add up to the budget; its advantage
+    is A_i / pi_i, times K/R because the loss takes the mean over the K kept of R. A is over all n.
+    Unbiased for losses that take a mean over rows (loss.type=grpo), before gradient clipping.
+    """
+    batch = yield step.prompts, step.n
+    advantages = all_advantages(batch)
+    rows = step.rng.permutation(np.flatnonzero(advantages))
+    pi = inclusion(np.abs(advantages[rows]), step.budget)
+    # One grid of spacing 1 with a random start is laid over the probabilities put end to end.
+    ends = np.round(np.cumsum([0, *pi]), 9) + step.rng.random()
+    hit = np.diff(np.floor(ends)) > 0
+    kept = rows[hit]
+    return Selection(kept, advantages[kept] / pi[hit] * len(kept) / len(batch))
+
+
+horvitz_thompson.own_advantages = True
+
+
 ALGORITHMS: dict[str, Algorithm] = {
     "grpo": grpo,
     "grpo_ga": grpo_ga,
@@ -242,6 +264,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "roc": roc,
     "gfpo": gfpo,
     "thin": thin,
+    "horvitz_thompson": horvitz_thompson,
 }
 
 
@@ -253,6 +276,18 @@ def all_advantages(batch: Batch) -> np.ndarray:
 def largest(advantages: np.ndarray, count: int) -> np.ndarray:
     """Indices of the `count` largest |A|; equal ones in index order."""
     return np.argsort(-np.abs(advantages), kind="stable")[:count]
+
+
+def inclusion(sizes: np.ndarray, count: int) -> np.ndarray:
+    """(K,) probabilities min(1, c size) with the c at which they add up to `count`; 1 for all if
+    there are no more than that. Sizes are above 0."""
+    if len(sizes) <= count:
+        return np.ones(len(sizes))
+    descending = np.sort(sizes)[::-1]
+    rest = np.cumsum(descending[::-1])[::-1]  # of this size and the smaller ones
+    room = count - np.arange(len(sizes))  # rows left if all larger ones are certain
+    certain = np.argmax(descending * room <= rest)  # how many sizes are
+    return np.minimum(1, sizes * room[certain] / rest[certain])
 
 
 def halves(batch: Batch, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

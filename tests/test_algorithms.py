@@ -7,14 +7,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import binom
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.advantages import over_all
-from pods.algorithms import ALGORITHMS
+from pods.algorithms import ALGORITHMS, all_advantages, inclusion
 from pods.batch import Batch, Prompt, Selection, Step, Visit
 from pods.by_name import prepared
 from pods.history import exploration
 from pods.rules import RULES
+from tests.conftest import ROOT
 from tests.steps import Fresh
 
 NAN = float("nan")
@@ -389,3 +392,62 @@ def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_draw_sol
     assert kept_of(value) == [*range(4, 12)], "rows without signal are no part of the update"
     ((prompts, _),), _ = drive("thin", step_of(2, 4, 2, history), batch)
     assert prompts == ["p1", "f0", "f1", "p0"]
+
+
+def test_inclusion_adds_up_to_the_count_and_is_proportional_below_1():
+    sizes = np.array([4.0, 0.5, 1.0, 0.5, 2.0])
+    np.testing.assert_allclose(inclusion(sizes, 2), [1, 0.125, 0.25, 0.125, 0.5])
+    np.testing.assert_allclose(inclusion(sizes, 4), [1, 0.5, 1, 0.5, 1])
+    for count in (5, 6):
+        assert inclusion(sizes, count).tolist() == [1] * 5
+    assert inclusion(np.array([]), 3).tolist() == []
+
+
+@pytest.fixture(scope="module")
+def recorded() -> tuple[Batch, np.ndarray]:
+    """Rollouts of the embedded policy to 6 sums, 8 each, and the gradient of each rollout's mean
+    log-probability by the last norm's weights, (48, 128)."""
+    folder = ROOT / "pods" / "tiny_policy"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    torch.manual_seed(0)
+    rewards, gradients = [], []
+    sums = {"8-1+3": 10, "9+8-5": 12, "7+6": 13, "3+9-4": 8, "8+7-6": 9, "5+9+3": 17}
+    for question, gold in sums.items():
+        ids = tokenizer(f"<user>{question}=?<assistant>", return_tensors="pt").input_ids
+        for _ in range(8):
+            row = model.generate(ids, do_sample=True, max_new_tokens=48)
+            rewards.append(float(f"<answer>{gold}</answer>" in tokenizer.decode(row[0])))
+            logprobs = model(row).logits[0, ids.shape[1] - 1 : -1].log_softmax(-1)
+            chosen = logprobs.gather(1, row[0, ids.shape[1] :, None]).mean()
+            gradients.append(torch.autograd.grad(chosen, model.model.norm.weight)[0].double())
+    return Batch(np.repeat(np.arange(6), 8), rewards), torch.stack(gradients).numpy()
+
+
+def test_horvitz_thompson_is_unbiased_and_of_exact_size(recorded):
+    """The mean of 10,000 updates, along the full group's, is the full group's within 3 standard
+    errors; that of the largest advantages is not."""
+    batch, gradients = recorded
+    advantages = all_advantages(batch)
+    full = advantages @ gradients / len(batch)
+    assert np.count_nonzero(advantages) > 12  # there is something to choose
+    updates = {"horvitz_thompson": [], "max_abs_advantage": []}
+    for name, found in updates.items():
+        for seed in range(10_000 if name == "horvitz_thompson" else 2):
+            _, value = drive(name, step_of(6, 8, 2, seed=seed), batch)
+            assert len(value.kept) == len({*value.kept}) == 12
+            found.append(value.advantages @ gradients[value.kept] / len(value.kept))
+    along = np.array(updates["horvitz_thompson"]) @ full
+    error = along.std(ddof=1) / np.sqrt(len(along))
+    assert abs(along.mean() - full @ full) < 3 * error
+    biased = np.array(updates["max_abs_advantage"]) @ full
+    assert abs(biased.mean() - full @ full) > 3 * error
+
+
+def test_horvitz_thompson_takes_every_row_with_signal_if_they_fit():
+    batch = groups([1.0, 0.0, 0.0, 0.0], [1.0] * 4, [NAN, 1.0, 0.0, 0.0])
+    _, value = drive("horvitz_thompson", step_of(3, 4, 3), batch)
+    assert kept_of(value) == [0, 1, 2, 3, 9, 10, 11]
+    np.testing.assert_allclose(value.advantages, all_advantages(batch)[value.kept] * 7 / 12)
+    _, value = drive("horvitz_thompson", step_of(2, 4, 2), groups([1.0] * 4, [0.0] * 4))
+    assert len(value.kept) == 0
