@@ -89,32 +89,6 @@ def test_the_order_of_the_arms_over_worlds_has_a_w_of_one_if_it_is_the_same():
     ]
 
 
-def test_the_table_in_the_docs_is_that_of_the_stored_runs(tmp_path):
-    settings = {"script": "benchmarks/worlds.py", "cwd": ROOT}
-    shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
-    table = shown.partition("\n")[2].partition("\n\nGreedy")[0].strip()
-    assert table in (ROOT / "docs" / "board.md").read_text()
-    readme = (ROOT / "README.md").read_text()
-    said = re.search(r"(?s)There are five toy worlds.*?\n\nOn the", readme)[0]
-    numbers = {*re.findall(r"\d+\.\d+", said)}
-    assert len(numbers) > 10
-    assert numbers <= {*re.findall(r"\d+\.\d+", shown)}
-
-
-@pytest.mark.parametrize("world", ["sums", *BASES, "large"])
-def test_the_base_of_a_world_in_the_docs_is_the_stored_one(world):
-    stored = json.loads((ROOT / "benchmarks" / "results" / "worlds.json").read_text())
-    base = stored[world]
-    shares = [base[name] for name in ("greedy", "sampled", "well_formed")]
-    groups = [f"{100 * x:.1f}" for n in ("8", "16") for x in base["dead"][n].values()]
-    cells = [
-        *(f"{100 * x:.1f}" for x in shares),
-        ", ".join(groups[:2]),
-        ", ".join(groups[2:]),
-    ]
-    assert f" | {' | '.join(cells)} |" in (ROOT / "docs" / "board.md").read_text()
-
-
 def test_what_is_finished_of_a_plan_is_shown(tmp_path):
     line = {"budget": 1200.0, "clock": "l40s", "accuracy": [0.5] * 12, "greedy": [0.5] * 12}
     runs = [*(("pods", seed) for seed in (100, 101, 102)), *(("grpo", seed) for seed in (100, 101))]
