@@ -136,14 +136,14 @@ def test_a_cell_is_that_of_the_world_else_of_sums_and_of_the_prices_else_of_any(
 @pytest.mark.parametrize(("world", "P"), [("sums", 3), ("noisy", 2)])
 def test_a_control_has_the_cell_of_its_arm_where_it_was_not_tuned(world, P, monkeypatch):
     config = command.typed(trainings.BoardConfig, command.compose("board", [], BENCHMARKS))
-    cells = [("pods", "sums", 1), ("pods", "noisy", 2), ("pods_alive", "sums", 3)]
+    cells = [("thin_history", "sums", 1), ("thin_history", "noisy", 2), ("thin", "sums", 3)]
     results = {}
     for arm, place, prompts in cells:
         cell = ranking.Cell(prompts, 2, 2, 1e-3)
         training = trainings.Training(arm, cell, 0, config.budget, config.clock, place)
         results[training] = {"accuracy": [0.5]}
     monkeypatch.setattr(board, "stored", lambda *_: results)
-    assert board.cell_of(config, "pods_alive", world).P == P
+    assert board.cell_of(config, "thin", world).P == P
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
