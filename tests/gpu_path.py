@@ -14,7 +14,6 @@ from peft import get_peft_model
 from transformers import AutoConfig, TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
-from benchmarks.gpu import QWEN_3B
 from pods import PodsConfig, PodsTrainer
 from pods.clock import Clock
 from pods.engines import Limits, LivePolicy, Request, Work, choose
@@ -30,6 +29,15 @@ from tests.test_trainer import adapter, rewards_of, rows
 from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
+QWEN_3B = {
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "vocab_size": 151936,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "layer_types": ["full_attention"] * 36,
+}
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 PARAMS = (
     "temperature",

@@ -20,7 +20,6 @@ from pods.config import command
 from pods.config.errors import RunFailed
 from pods.figures import ranking
 from tests import processes
-from tests.conftest import ROOT
 
 OWN = """
 def mine(step):
@@ -137,14 +136,14 @@ def test_a_cell_is_that_of_the_world_else_of_sums_and_of_the_prices_else_of_any(
 @pytest.mark.parametrize(("world", "P"), [("sums", 3), ("noisy", 2)])
 def test_a_control_has_the_cell_of_its_arm_where_it_was_not_tuned(world, P, monkeypatch):
     config = command.typed(trainings.BoardConfig, command.compose("board", [], BENCHMARKS))
-    cells = [("pods", "sums", 1), ("pods", "noisy", 2), ("pods_alive", "sums", 3)]
+    cells = [("thin_history", "sums", 1), ("thin_history", "noisy", 2), ("thin", "sums", 3)]
     results = {}
     for arm, place, prompts in cells:
         cell = ranking.Cell(prompts, 2, 2, 1e-3)
         training = trainings.Training(arm, cell, 0, config.budget, config.clock, place)
         results[training] = {"accuracy": [0.5]}
     monkeypatch.setattr(board, "stored", lambda *_: results)
-    assert board.cell_of(config, "pods_alive", world).P == P
+    assert board.cell_of(config, "thin", world).P == P
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
@@ -157,33 +156,6 @@ def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
     rows = ranking.table(dict.fromkeys(marks, ranking.Cell(1, 2, 2, 1e-3)), marks).splitlines()[2:]
     assert re.match(r"\| a +\|", rows[0])
     assert any("+0.0 [+0.0, +0.0]" in row and row.startswith("| pods") for row in rows)
-
-
-def test_the_tables_in_the_docs_are_those_of_the_stored_runs(tmp_path):
-    settings = {"script": "benchmarks/board.py", "cwd": ROOT}
-    shown = processes.run(tmp_path, f"out_dir={tmp_path}", **settings).stdout
-    assert shown.strip() in (ROOT / "docs" / "board.md").read_text()
-
-
-def test_the_page_names_the_arms_whose_rate_has_no_neighbour_in_tuning():
-    """The last stage of tuning, with more seeds, may prefer a cell whose rate was not varied."""
-    tried = {}
-    for line in files.read_lines(ROOT / "benchmarks/results/board/tune.jsonl"):
-        place = line.get("world", "sums") if line["clock"] == "l40s" else line["clock"]
-        own = tried.setdefault(place, {}).setdefault(line["arm"], {})
-        own.setdefault(tuple(line["cell"]), []).append(np.mean(line["accuracy"]))
-    parts = []
-    for place in ("sums", "noisy", "steps", "tags", "hard", "large", "h100s", "fast_generation"):
-        arms = []
-        for arm, cells in sorted(tried[place].items()):
-            best = max(cells, key=lambda cell: (len(cells[cell]), np.mean(cells[cell])))
-            beside = [(*best[:3], best[3] * factor) for factor in (0.5, 2)]
-            if not cells.keys() >= {*beside}:
-                arms.append(f"`{arm}`")
-        if arms:
-            parts.append(f"in `{place}` {', '.join(arms)}")
-    page = " ".join((ROOT / "docs" / "board.md").read_text().split())
-    assert f"{'; '.join(parts)}." in page
 
 
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path):

@@ -1,4 +1,5 @@
-"""tests/mistakes.txt: a transcript of typical mistakes, each answered by one line, before any file.
+"""tests/mistakes.txt: typical mistakes, each answered by one line that begins with the key, before
+any file is written. A dozen of the lines are there whole.
 
 Types and bounds: tests/test_config.py; rules across keys: tests/test_check.py.
 """

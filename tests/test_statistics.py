@@ -1,13 +1,10 @@
 """pods/figures/statistics.py: by hand, against Student's exact interval, and by simulation."""
 
-import re
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from pods.figures import statistics
-from tests.conftest import ROOT
 
 NAN, INF = float("nan"), float("inf")
 MARKS = np.arange(1, 13) / 2  # hours, as in the published figures
@@ -41,9 +38,9 @@ def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(runs, pair
     assert 0.03 <= wrong / sets <= 0.07
 
 
-def test_what_the_page_says_of_runs_that_collapse_and_of_the_bootstrap():
-    """Shares of 2,000 intervals that hold the truth, against docs/statistics.md."""
-    page = " ".join((ROOT / "docs" / "statistics.md").read_text().split())
+@pytest.mark.slow
+def test_intervals_of_runs_that_collapse_and_of_the_bootstrap_hold_the_truth_less_often():
+    """Shares of 2,000 intervals that hold the truth; docs/statistics.md names them."""
     rng, sets, shares = np.random.default_rng(0), 2000, []
     for runs in (5, 10):
         held = 0
@@ -53,15 +50,13 @@ def test_what_the_page_says_of_runs_that_collapse_and_of_the_bootstrap():
             low, high = statistics.difference(*arms, paired=True).ci95
             held += low <= -0.03 <= high
         shares.append(held / sets)
-    few, many = map(int, re.search(r"holds the truth in (\d+) and (\d+) %", page).groups())
-    assert shares == pytest.approx([few / 100, many / 100], abs=0.03)
+    assert shares == pytest.approx([0.75, 0.70], abs=0.03)
     held = 0
     for _ in range(sets):
         means = [statistics.resampled_means(rng.normal(size=(3, 1)), 500, rng) for _ in range(2)]
         low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
         held += low <= 0 <= high
-    (said,) = re.findall(r"interval of a difference covers (\d+) %", page)
-    assert held / sets == pytest.approx(int(said) / 100, abs=0.03)
+    assert held / sets == pytest.approx(0.80, abs=0.03)
 
 
 @pytest.mark.parametrize(("runs", "ratio"), [(3, 1.5), (5, 1.0), (5, 2.0)])

@@ -127,8 +127,8 @@ def test_help_has_the_commands_own_keys_and_groups_with_comments():
     assert "experiment=quickstart, any of chemistry_qwen, gsm8k_a100, " in text
     assert "figure" not in text
     assert "checkpoint: last" in command.help_text("title", CONFIG_DIR / "checkpoint", "chat")
-    worlds = command.help_text("title", CONFIG_DIR / "benchmarks", "worlds")
-    assert "the picture is <out_dir>/board-<world>.png" in worlds, "those of board.yaml, too"
+    report = command.help_text("title", CONFIG_DIR, "report")
+    assert "resamples: 10000" in report, "those of _comparison.yaml, too"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["logger=[]"]])

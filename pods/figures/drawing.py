@@ -8,7 +8,6 @@ from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
-import pandas
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -16,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pods.figures import COLOURS, STYLE
 from pods.figures.figure import UNITS, Figure, Series
-from pods.figures.statistics import Difference, mean_and_error, t95
+from pods.figures.statistics import mean_and_error, t95
 from pods.files import write_atomic
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -85,29 +84,6 @@ def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) 
             draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
         axes.set(title=title, xlabel=x)
     panels[0].set_ylabel("Correct, % of test questions")
-    return _framed(canvas)
-
-
-@styles.context(STYLE)
-def differences(worlds: dict[str, dict[str, Difference]], rival: str) -> Canvas:
-    """The board over worlds: each arm's difference from the rival with its interval, in points;
-    of three seeds or more."""
-    results = pandas.DataFrame(worlds)  # (arms, worlds), NaN where an arm has none
-    means = results.map(lambda one: one.difference, na_action="ignore").mean(axis=1)
-    arms = means.drop(rival, errors="ignore").sort_values(kind="stable").index
-    canvas = Canvas(figsize=(8.2, 1.6 + 0.46 * len(arms)))
-    axes = canvas.subplots()
-    for index, world in enumerate(results):
-        present = results.loc[arms, world].dropna()
-        shift = 0.8 * ((len(worlds) - 1) / 2 - index) / len(worlds)  # beside the other worlds'
-        height = arms.get_indexer(present.index) + shift
-        centre = [100 * one.difference for one in present]
-        half = [50 * np.ptp(one.ci95) for one in present]
-        look = style(index) | {"linestyle": "none", "label": world}
-        axes.errorbar(centre, height, xerr=half, markersize=4, linewidth=1.2, **look)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(arms)), arms)
-    axes.set_xlabel(f"Accuracy at temperature 1 minus that of {rival}, points")
     return _framed(canvas)
 
 

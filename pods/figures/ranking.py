@@ -1,13 +1,12 @@
 """The tables of the board: arms against GRPO and PODS. Accuracies are (seeds, marks)."""
 
 from collections import defaultdict
-from collections.abc import Collection
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from scipy.stats import friedmanchisquare, ttest_rel
+from scipy.stats import ttest_rel
 
 from pods.figures import tables
 from pods.figures.statistics import (
@@ -19,7 +18,6 @@ from pods.figures.statistics import (
 )
 
 Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
-Differences = dict[str, dict[str, Difference]]  # world -> arm -> from PODS
 MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
@@ -29,7 +27,6 @@ TITLES = {
     "both": "Right and well formed, at temperature 1",  # of the newer lines
 }
 SHOWN = 3  # arms of the picture beside GRPO and PODS
-FEWEST_SEEDS = 3  # of a difference in the table of worlds
 
 
 class Cell(NamedTuple):
@@ -140,41 +137,3 @@ def shown(marks: dict[str, Marks], name: str) -> Marks:
     order = sorted(marks["accuracy"], key=lambda arm: -marks["accuracy"][arm].mean())
     arms = [arm for place, arm in enumerate(order) if arm in RIVALS or place < SHOWN]
     return {arm: marks[name][arm] for arm in arms}
-
-
-def differences(runs: pandas.DataFrame, metric: str) -> Differences:
-    """Of each arm from PODS, by world, paired by the seeds that both have, if these are enough.
-    runs: a row for each, with world, arm, seed and the metric's mean over the marks."""
-    by_world: Differences = defaultdict(dict)
-    for world, own in runs.groupby("world", sort=False):
-        by_arm = own.pivot(index="seed", columns="arm", values=metric)
-        for arm in by_arm if "pods" in by_arm else ():
-            pairs = by_arm[["pods"]].assign(arm=by_arm[arm]).dropna()
-            if len(pairs) >= FEWEST_SEEDS:
-                by_world[world][arm] = difference(*pairs.to_numpy().T, paired=True)
-    return by_world
-
-
-def worlds_table(by_world: Differences, ordered: Collection[str]) -> str:
-    """A row for each arm with its differences from PODS in points and their number of seeds, and
-    Kendall's W of the order in the `ordered` worlds of the arms that all of them have: 1 if it is
-    the same in all."""
-    if not by_world:
-        return "No arm has three seeds that PODS has, too."
-    results = pandas.DataFrame(by_world)  # (arms, worlds) differences, NaN without one
-    means = results.map(lambda one: one.difference, na_action="ignore").astype(float)
-    order = means.mean(axis=1).sort_values(ascending=False, kind="stable").index
-    cells = results.loc[order].map(
-        lambda one: f"{tables.points(one)} ({one.runs[1]})", na_action="ignore"
-    )
-    text = tables.markdown(cells.fillna("-").reset_index(names="arm"))
-    shared = means.loc[order, [world for world in by_world if world in ordered]].dropna()
-    arms, worlds = shared.shape
-    if worlds < 2 or arms < 3:
-        return text
-    test = friedmanchisquare(*shared.to_numpy())
-    w = test.statistic / (worlds * (arms - 1))
-    return (
-        f"{text}\n\nKendall's W of {', '.join(shared.index)} over {worlds} worlds: "
-        f"{w:.2f} (p {test.pvalue:.2g})"
-    )
