@@ -44,7 +44,7 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 # Python 3.14 reads a flag's help when it is defined; one of Hydra 1.3's is no text (hydra#3121).
 argparse.ArgumentParser._check_help = lambda *_: None
 
-TEXTS = {"run", "question", "search"}  # keys whose value stays as it is typed
+TEXTS = {"run", "question"}  # keys whose value stays as it is typed
 SEARCHED = [CONFIG_DIR]  # by `compose`; in a job the folder of --config-dir too
 
 # The algorithm of a config -> values of the keys that follow from it where nobody types them.
