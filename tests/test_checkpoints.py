@@ -1,14 +1,17 @@
 """Checkpoints by number, not by name; damage is found before use; the disk has all before the name.
 tests/test_faults.py has kills and full disks of a whole run."""
 
+import errno
 import json
 import os
+import resource
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from pods.runs import checkpoints
 from tests.test_files import of, record
@@ -139,6 +142,26 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, 
     ]
     assert not (final / "README.md").exists()
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
+
+
+def test_a_full_disk_is_named_when_torch_names_only_a_position(tmp_path):
+    """The kernel lets no file grow further, as on a full disk."""
+    trainer = trainer_at(10)
+
+    def save(folder):
+        folder.mkdir()
+        torch.save(torch.zeros(100_000), folder / "optimizer.pt")
+
+    trainer.save_state = save
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="checkpoint-10 could not be written") as error:
+            checkpoints.write(trainer, tmp_path, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.strerror(errno.EFBIG) in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys):

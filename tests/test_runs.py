@@ -265,8 +265,8 @@ def renamed(path: Path) -> None:
         (
             renamed,
             "",
-            "run=r: {path} has run=before: the folder was renamed; rename it to before, "
-            "or set run=r in that file",
+            "run=r: {path} has run=before: the folder was renamed; rename it back to before, "
+            "or set run=<another name>",
         ),
         (
             Path.touch,

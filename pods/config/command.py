@@ -94,6 +94,7 @@ def command(
 def start(command: Command) -> None:
     """Run a command on sys.argv; every mistake is one line on stderr and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # docs/gpu.md has the reason
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
             text = help_text(command.main.__globals__["__doc__"], command.folder, command.name)

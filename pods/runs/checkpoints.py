@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from pydantic import BaseModel
@@ -87,11 +88,17 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             sync_folder(run_folder)
         ranks.wait()
     except Exception as error:  # safetensors and torch raise their own types for a full disk
+        reason = str(error)
+        try:  # torch names only a position in the file
+            with TemporaryFile(dir=run_folder) as file:
+                file.write(bytes(2**20))
+        except OSError as refusal:
+            reason = refusal.strerror
         if ranks.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
         if ranks.lost_a_rank(error):  # the disk is not at fault
             raise
-        raise OSError(f"{final} could not be written ({error})") from error
+        raise OSError(f"{final} could not be written ({reason})") from error
     return final
 
 

@@ -131,7 +131,7 @@ class RunFolder:
         if saved.run != run:
             raise UserError(
                 f"run={run}: {self.saved_config} has run={saved.run}: the folder was renamed; "
-                f"rename it to {saved.run}, or set run={run} in that file"
+                f"rename it back to {saved.run}, or set run=<another name>"
             )
         refused = []
         changed = changes(saved.model_dump(), self.config.model_dump())
