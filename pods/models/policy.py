@@ -21,6 +21,7 @@ from pods.models import locate
 
 if TYPE_CHECKING:
     from peft import LoraConfig
+    from transformers import PreTrainedConfig
     from transformers import PreTrainedModel as Model
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -55,24 +56,38 @@ def refused(path: str) -> Iterator[None]:
         raise UserError(f"model.path={path}: {error}") from error
 
 
-def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
-    """The tokenizer at `path` (folder or hub id), padded left with `pad_token` or its own."""
-    from transformers import AutoConfig, AutoTokenizer
-
+@contextmanager
+def unavailable(path: str) -> Iterator[None]:
+    """As `refused`; what is not there may be on the hub, which this block cannot reach."""
     with refused(path):
         try:
-            config = AutoConfig.from_pretrained(locate(path), trust_remote_code=False)
-            tokenizer = AutoTokenizer.from_pretrained(
-                locate(path),
-                padding_side="left",
-                trust_remote_code=False,
-            )
+            yield
         except (OSError, ValueError) as error:
             raise UserError(
                 f"model.path={path}: no model folder, and the hub did not give it ({error}); "
                 "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
             ) from error
-    keys = config.get_text_config()
+
+
+def read_config(path: str) -> PreTrainedConfig:
+    """The config.json at `path` (folder or hub id)."""
+    from transformers import AutoConfig
+
+    with unavailable(path):
+        return AutoConfig.from_pretrained(locate(path), trust_remote_code=False)
+
+
+def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
+    """The tokenizer at `path` (folder or hub id), padded left with `pad_token` or its own."""
+    from transformers import AutoTokenizer
+
+    keys = read_config(path).get_text_config()
+    with unavailable(path):
+        tokenizer = AutoTokenizer.from_pretrained(
+            locate(path),
+            padding_side="left",
+            trust_remote_code=False,
+        )
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
             raise UserError(f"model.pad_token={pad_token}: not a token of {path}; name one")
