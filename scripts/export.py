@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
-from pods.config.command import CONFIG_DIR, command, load_config
+from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import ModelKeys, Text, TrainConfig, typed_as
-from pods.evaluation.lookup import SAVED, OneCheckpoint, find_one
+from pods.config.keys import ModelKeys, Text, TrainConfig
+from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.files import remove_old
 from pods.models import is_adapter, locate
@@ -30,7 +30,7 @@ CHOSEN = {
     "is overstated, its test accuracy is not",
     "last": "as the last one of the run; no score had a part in the choice",
 }
-BY_NAME = "by hand: if the scores below had a part in it, they are overstated"
+BY_NAME = "by hand: if scores had a part in it, they are overstated"
 PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the machine
 
 
@@ -53,6 +53,7 @@ def main(config: ExportConfig) -> None:
         raise UserError(f"merge=false: {target.weights} has no adapter, but all weights; drop it")
     from pods.models.policy import load_tokenizer  # --help and mistakes wait for no torch
 
+    base = locate(training.model.path)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     prompt = render_for("<the question>", tokenizer, training.task, training.model)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -61,52 +62,62 @@ def main(config: ExportConfig) -> None:
         folder = Path(temporary) / out.name
         folder.mkdir()
         if config.merge:
-            try:
-                merged(training.model, target.weights).save_pretrained(folder)
-            except SafetensorError as error:  # of a full disk
-                raise OSError(f"{out}: {error}") from error
+            save_merged(training.model, tokenizer, target.weights, folder)
         else:
             shutil.copy(target.weights / "adapter_model.safetensors", folder)
             adapter = json.loads((target.weights / "adapter_config.json").read_text())
-            adapter["base_model_name_or_path"] = base_of(config)
+            adapter["base_model_name_or_path"] = base
             (folder / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
         tokenizer.save_pretrained(folder)
-        (folder / "README.md").write_text(card(config, training, target, prompt))
+        (folder / "README.md").write_text(card(config, training, target, base, prompt))
         folder.rename(out)
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
     if not config.merge:
-        print(f"its base: {base_of(config)} (base_model_name_or_path in adapter_config.json)")
+        print(f"its base: {base} (base_model_name_or_path in adapter_config.json)")
 
 
-def base_of(config: ExportConfig) -> str:
-    """What a reader of the adapter finds: the run's model.path; where that is a folder anywhere on
-    this machine, the hub id that config/model has for the name."""
-    model = load_config(config.output_dir / config.run / SAVED).model
-    file = CONFIG_DIR / "model" / f"{model.name}.yaml"
-    if Path(model.path).expanduser().is_absolute() and file.is_file():
-        return yaml.safe_load(file.read_text())["path"]
-    return model.path
-
-
-def merged(model: ModelKeys, checkpoint: Path) -> Any:
+def save_merged(model: ModelKeys, tokenizer: Any, checkpoint: Path, folder: Path) -> None:
     """Base and adapter (or all weights) added up in float32 and rounded once to model.dtype."""
     import torch
     from peft import PeftModel
 
-    from pods.models.policy import load_model
+    from pods.engines.transformers import lora_layers
+    from pods.models.policy import load_model, refuse_unsavable
 
     adapted = is_adapter(checkpoint)
     whole = load_model(model.path if adapted else str(checkpoint), "float32")
     if adapted:
-        whole = PeftModel.from_pretrained(whole, checkpoint).merge_and_unload()
-    return whole.to(getattr(torch, model.dtype))
+        embeddings = [whole.get_input_embeddings(), whole.get_output_embeddings()]
+        policy = PeftModel.from_pretrained(whole, checkpoint)
+        if any(layer.get_base_layer() in embeddings for layer in lora_layers(policy)):
+            # The sum of one must not reach the other, which the base may share with it.
+            head = embeddings[1]
+            head.weight = torch.nn.Parameter(head.weight.detach().clone())
+            whole.config.tie_word_embeddings = False
+        whole = policy.merge_and_unload()
+    refuse_unsavable(model.path, tokenizer, whole)
+    try:
+        whole.to(getattr(torch, model.dtype)).save_pretrained(folder)
+    except SafetensorError as error:  # of a full disk
+        raise OSError(f"{folder}: {error}") from error
+    path = folder / "config.json"
+    settings = json.loads(path.read_text())
+    rope = dict(settings.get("rope_parameters") or {})
+    if "rope_theta" in rope:  # not one for each kind of layer
+        # transformers 4 looks for them here, and reads its defaults if they are only nested.
+        settings["rope_theta"] = rope.pop("rope_theta")
+        if "partial_rotary_factor" in rope:
+            settings["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+        settings["rope_scaling"] = None if rope["rope_type"] == "default" else rope
+        path.write_text(json.dumps(settings, indent=2) + "\n")
 
 
-def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: str) -> str:
+def card(
+    config: ExportConfig, training: TrainConfig, target: Target, base: str, prompt: str
+) -> str:
     """The model card, in the format of the Hugging Face hub."""
     head = {"library_name": "transformers" if config.merge else "peft", "tags": ["grpo", "pods"]}
-    base = base_of(config)
-    if not Path(locate(base)).is_dir():
+    if not Path(base).is_dir():
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
     settings = yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False)
@@ -122,35 +133,8 @@ def card(config: ExportConfig, training: TrainConfig, target: Target, prompt: st
         run=config.run,
         chosen=CHOSEN.get(config.checkpoint, BY_NAME),
         prompt=prompt,
-        scores=scores(config.results_dir, config.run, training.model.name),
         config=settings,
     )
-
-
-def scores(folder: Path, run: str, base: str) -> str:
-    """A Markdown table of every scored checkpoint and the base model, a row for each task."""
-    import pandas  # a wrong run= waits for nothing
-
-    from pods.evaluation import scoreboard
-    from pods.figures import reading, tables
-
-    lines = []
-    path = folder / f"{run}.json"
-    for step, policy in results.read(path).items() if path.is_file() else ():
-        by_task = policy.meta.get("scores", {})
-        seconds = policy.meta.get("train_seconds")
-        lines += scoreboard.lines(run, f"checkpoint-{step}", seconds, by_task)
-    if not lines:
-        return f"Not scored: `uv run evaluate_run.py {typed_as('run', run)}`"
-    base_path = folder / f"base-{base}.json"
-    facts = results.facts_of(base_path.with_suffix(".meta.json"))
-    alike = {
-        task: details
-        for task, details in facts.get("details", {}).get("scores", {}).items()
-        if reading.how_scored(base_path, task, ()) == reading.how_scored(path, task, ())
-    }
-    lines += scoreboard.lines("", "base", None, alike)
-    return tables.markdown(pandas.DataFrame(lines).drop(columns="run").fillna(""))
 
 
 if __name__ == "__main__":

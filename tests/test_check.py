@@ -184,7 +184,7 @@ def test_a_schedule_follows_what_ends_the_run(overrides, follows):
         ),
         ("fixed: 0\ngenerate: 0\nupdate: 0", "every step is free; give p.yaml a price"),
         ("fixed: 1\ngenerate: 0", "in the file, update: has no value; set update=<value>"),
-        ("prices", "has no prices; write fixed, generate and update into it"),
+        ("- 1", "has no prices; write fixed, generate and update into it"),
         ("a: [", "cannot read p.yaml (while parsing"),
     ],
     ids=[
@@ -204,7 +204,8 @@ def test_a_price_list_that_cannot_be_used_is_named(tmp_path, text, line):
 
 
 def test_the_prices_of_a_file_are_in_the_saved_config(tmp_path):
-    (tmp_path / "p.yaml").write_text("fixed: 1\ngenerate: 0.5\nupdate: 2.0\n")
+    """A number is read as Hydra reads one: PyYAML takes 5e-1 for a text."""
+    (tmp_path / "p.yaml").write_text("fixed: 1\ngenerate: 5e-1\nupdate: 2.0\n")
     prices = compose("clock=p.yaml").model_dump()["clock"]
     assert prices == {
         "name": "p.yaml",

@@ -1,14 +1,18 @@
 """Checkpoints by number, not by name; damage is found before use; the disk has all before the name.
 tests/test_faults.py has kills and full disks of a whole run."""
 
+import errno
 import json
 import os
+import resource
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from pods.runs import checkpoints
 from tests.test_files import of, record
@@ -19,13 +23,16 @@ def trainer_at(step: int) -> Any:
 
     def save(folder: Path) -> None:
         (folder / "global_step1").mkdir(parents=True)
-        (folder / "adapter_model.safetensors").write_text(f"adapter of {step}")
-        (folder / "optimizer.pt").write_text(f"checkpoint-{step}")
+        save_file({"adapter": torch.tensor(step)}, folder / "adapter_model.safetensors")
+        torch.save({"step": step}, folder / "optimizer.pt")
         (folder / "global_step1" / "rank0.pt").write_text(f"part of {step}")
         for name in ("tokenizer.json", "training_args.bin", "README.md"):
             (folder / name).write_text("{}")
 
-    state = SimpleNamespace(global_step=step, save_to_json=lambda path: Path(path).write_text("{}"))
+    def save_to_json(path: str) -> None:
+        Path(path).write_text(json.dumps({"global_step": step}))
+
+    state = SimpleNamespace(global_step=step, save_to_json=save_to_json)
     return SimpleNamespace(state=state, save_state=save)
 
 
@@ -69,6 +76,10 @@ def truncated(path: Path) -> None:
     os.truncate(path / "adapter_model.safetensors", 11)
 
 
+def alter(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
 def pruned(path: Path, also: str = "optimizer.pt") -> None:
     shutil.rmtree(path / "global_step1")
     for name in {"optimizer.pt", also}:
@@ -78,7 +89,7 @@ def pruned(path: Path, also: str = "optimizer.pt") -> None:
 SPOILED = {
     "adapter_model.safetensors has 11 bytes, not ": truncated,
     "adapter_model.safetensors is missing": lambda p: (p / "adapter_model.safetensors").unlink(),
-    "optimizer.pt was altered": lambda p: (p / "optimizer.pt").write_text("x" * len(p.name)),
+    "optimizer.pt was altered": lambda p: alter(p / "optimizer.pt"),
     "its training state was removed": pruned,
     "tokenizer.json is missing": lambda p: pruned(p, "tokenizer.json"),  # listed after the state
     "meta.json is missing, unreadable or another's": lambda p: (p / "meta.json").unlink(),
@@ -139,6 +150,26 @@ def test_every_file_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, 
     ]
     assert not (final / "README.md").exists()
     assert checkpoints.damage(checkpoints.find(tmp_path)[0]) is None
+
+
+def test_a_full_disk_is_named_when_torch_names_only_a_position(tmp_path):
+    """The kernel lets no file grow further, as on a full disk."""
+    trainer = trainer_at(10)
+
+    def save(folder):
+        folder.mkdir()
+        torch.save(torch.zeros(100_000), folder / "optimizer.pt")
+
+    trainer.save_state = save
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="checkpoint-10 could not be written") as error:
+            checkpoints.write(trainer, tmp_path, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.strerror(errno.EFBIG) in str(error.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys):

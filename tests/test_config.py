@@ -1,10 +1,12 @@
 """Schemas, free keys, saved configs, and what is imported before a check."""
 
+import os
 import re
 import subprocess
 import sys
 from itertools import zip_longest
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -18,6 +20,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.runs.folder import RunFolder
 from tests.configs import compose
+from tests.figures import in_process
 
 WRONG = {  # overrides: the line
     "model.dtype=c": "model.dtype=c: must be 'float32' or 'bfloat16'",
@@ -222,3 +225,13 @@ print(*set(sys.modules) - before)"""
     command = [sys.executable, "-c", code]
     modules = subprocess.check_output(command, cwd=CONFIG_DIR.parent, text=True).split()
     return {module.partition(".")[0] for module in modules}
+
+
+@pytest.mark.parametrize(("value", "after"), [({}, "1"), ({"HF_HUB_DISABLE_TELEMETRY": "0"}, "0")])
+def test_no_use_is_reported_to_the_hub_unless_the_user_says_so(value, after):
+    """TRL would report each trainer; the hub's package reads the variable when it is imported."""
+    with mock.patch.dict(os.environ, value):
+        if not value:
+            os.environ.pop("HF_HUB_DISABLE_TELEMETRY", None)
+        assert in_process("train.py", "--help") == 0
+        assert os.environ["HF_HUB_DISABLE_TELEMETRY"] == after

@@ -176,3 +176,16 @@ def test_the_first_line_makes_the_folders_of_its_file(tmp_path):
     path = tmp_path / "a" / "b" / "lines.jsonl"
     append(path, {"step": 1})
     assert path.read_text() == '{"step": 1}\n'
+
+
+def test_a_member_that_grows_without_end_is_left_out(tmp_path, monkeypatch, capsys):
+    """A few compressed bytes may hold a text that fills the memory."""
+    path = tmp_path / "rollouts.jsonl.gz"
+    monkeypatch.setattr("pods.files.MOST_BYTES", 10_000)
+    for step, length in ((1, 10), (2, 9_900), (3, 100_000), (4, 10), (5, 100_000)):
+        line = json.dumps({"step": step, "text": "a" * length}) + "\n"
+        path.open("ab").write(gzip.compress(line.encode()))
+    assert steps_of(path) == [1, 2, 4]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"{path}: cannot be read at byte ")
+    assert said.count("byte") == 2

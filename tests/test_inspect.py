@@ -1,16 +1,13 @@
-"""scripts/inspect.py: prompts without signal, one question through checkpoints, texts, mistakes."""
+"""scripts/inspect_run.py: prompts without signal, one question through checkpoints, mistakes."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.fake_run import make_run
 from tests.figures import in_process, ledger_file, printed, refused
 
-INSPECT = "scripts/inspect.py"
+INSPECT = "scripts/inspect_run.py"
 TEXT = "<think>a</think><answer>{}</answer>\x1b[2J"
 
 
@@ -80,33 +77,30 @@ def test_a_question_goes_by_the_number_of_its_id_before_its_text(capsys, run):
     assert out.count("question 7, gold answer 5: wrong") == 4
 
 
-def test_texts_are_found_in_training_and_evaluation(capsys):
-    out = printed(capsys, INSPECT, "run=r", 'search="<answer>6"', "most=3").out
-    assert "9 completions of r hold '<answer>6'" in out
-    assert "training step 3, rollout 0, question bad" in out
-    assert "6 more: most=9" in out
-    assert "\x1b" not in out
+def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
+    """Ids, gold answers and folders of evaluations may hold any character."""
+    hostile = "\x1b]0;title\x07\x1b[31m"
+    ledger_file(run, [record(1, f"{hostile}a", [0, 0]) | {"answer": hostile}])
+    folder = tmp_path / "results" / "r"
+    (folder / "checkpoint-10" / "arithmetic").rename(folder / "checkpoint-10" / f"{hostile}task")
+    (folder / "checkpoint-2").rename(folder / f"checkpoint-2{hostile}")
+    for arguments in (["run=r"], ["run=r", "question=7"], ["run=r", "question=a"]):
+        out = printed(capsys, INSPECT, *arguments).out
+        assert not {"\x1b", "\x07"} & {*out}, arguments
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["run=absent"], "run=absent: no ledger"),
+        (["run=../r"], "run=../r: must be a folder name"),
         (["run=r", "question=never asked"], "question=never asked: no id, and in no stored prompt"),
         (["run=r", "most=0"], "most=0: must be greater than 0"),
     ],
-    ids=["run", "question", "most"],
+    ids=["run", "folder", "question", "most"],
 )
 def test_a_mistake_is_one_line(capsys, arguments, line):
     assert line in refused(capsys, INSPECT, *arguments)
-
-
-def test_pythons_own_inspect_is_found_beside_it(tmp_path):
-    """The folder of a script comes first where modules are looked for."""
-    command = [sys.executable, str(ROOT / INSPECT), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "run: ???" in done.stdout
 
 
 def test_without_scores_it_names_the_command_with_its_quotes(run, tmp_path, capsys):

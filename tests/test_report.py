@@ -117,6 +117,27 @@ def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
 
+def test_a_long_run_is_drawn_by_means_of_its_steps(monkeypatch):
+    """Every evaluation stays; the table of seconds counts every step, and the page says it."""
+    run = Path("checkpoints/long")
+    run.mkdir()
+    lines = [{"step": k, "train_seconds": k, "entropy": k % 7} for k in range(1, 4004)]
+    lines[998] |= {"eval/accuracy": 0.25}
+    lines[-1] |= {"eval/accuracy": 0.75}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    drawn = []
+    chart = page.chart
+    monkeypatch.setattr(page, "chart", lambda *given: drawn.append(given) or chart(*given))
+    text = made("run=long", "long")
+    values = {title: own["value"] for title, own, *_ in drawn}
+    assert values["accuracy"].tolist() == [0.25, 0.75]
+    assert len(values["entropy, nats"]) <= 2000
+    assert values["entropy, nats"].mean() == pytest.approx(3, abs=0.01)
+    assert "<td>4,003</td>" in text
+    assert "mean of 3 steps" in text
+    assert len(text) < 500_000
+
+
 def test_seconds_of_a_price_list_are_said_to_be_priced():
     config = Path("checkpoints") / NAME / ".hydra" / "config.yaml"
     assert "are priced" not in made(f"run={NAME}", NAME)

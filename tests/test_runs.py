@@ -196,7 +196,7 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     path = folder.path / "checkpoint-100"
     assert start(str(path)) == 100
     truncated(path)
-    problem = f"{path}: adapter_model.safetensors has 11 bytes, not 14"
+    problem = f"{path}: adapter_model.safetensors has 11 bytes, not 80"
     with pytest.raises(UserError) as error:
         start(str(path))
     assert str(error.value) == f"resume={path}: {problem}; set run=<another name>"
@@ -211,9 +211,9 @@ def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     [
         (
             "auto",
-            "resume=auto: {run}/checkpoint-100: adapter_model.safetensors has 11 bytes, not 14; "
-            "{run}/checkpoint-10: adapter_model.safetensors has 11 bytes, not 13; "
-            "{run}/checkpoint-9: adapter_model.safetensors has 11 bytes, not 12; "
+            "resume=auto: {run}/checkpoint-100: adapter_model.safetensors has 11 bytes, not 80; "
+            "{run}/checkpoint-10: adapter_model.safetensors has 11 bytes, not 80; "
+            "{run}/checkpoint-9: adapter_model.safetensors has 11 bytes, not 80; "
             "set run=<another name>",
         ),
         (
@@ -265,8 +265,8 @@ def renamed(path: Path) -> None:
         (
             renamed,
             "",
-            "run=r: {path} has run=before: the folder was renamed; rename it to before, "
-            "or set run=r in that file",
+            "run=r: {path} has run=before: the folder was renamed; rename it back to before, "
+            "or set run=<another name>",
         ),
         (
             Path.touch,

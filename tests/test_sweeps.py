@@ -66,7 +66,7 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_p
         ("-cn train --hydra-help", "-cn train --hydra-help", "", ""),
         ("--config-dir=here ~trl.a", "--config-dir=here", "~trl.a", "trl.a"),
         ("run=1e3", "", "++run='1e3'", "run"),  # a name
-        ("search=007 question=true", "", "++search='007' ++question='true'", "search,question"),
+        ("run=007 question=true", "", "++run='007' ++question='true'", "run,question"),
         (
             "seed=1,2 lora.rank=4 --multirun",
             "--multirun",

@@ -44,7 +44,7 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 # Python 3.14 reads a flag's help when it is defined; one of Hydra 1.3's is no text (hydra#3121).
 argparse.ArgumentParser._check_help = lambda *_: None
 
-TEXTS = {"run", "question", "search"}  # keys whose value stays as it is typed
+TEXTS = {"run", "question"}  # keys whose value stays as it is typed
 SEARCHED = [CONFIG_DIR]  # by `compose`; in a job the folder of --config-dir too
 
 # The algorithm of a config -> values of the keys that follow from it where nobody types them.
@@ -94,6 +94,7 @@ def command(
 def start(command: Command) -> None:
     """Run a command on sys.argv; every mistake is one line on stderr and an exit code."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # docs/gpu.md has the reason
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
             text = help_text(command.main.__globals__["__doc__"], command.folder, command.name)

@@ -17,7 +17,7 @@ COMMANDS = {
     "plan": "scripts/plan.py",
     "chat": "scripts/chat.py",
     "export": "scripts/export.py",
-    "inspect": "scripts/inspect.py",
+    "inspect": "scripts/inspect_run.py",
 }
 NAMES = {Path(file).name: name for name, file in COMMANDS.items()}
 

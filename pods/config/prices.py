@@ -1,8 +1,11 @@
 """The price list that `clock=` names: the seconds of a step on a machine."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.errors import UserError
 from pods.config.keys import Prices
@@ -12,7 +15,7 @@ from pods.config.place import CONFIG_DIR
 
 def read_prices(clock: str) -> Prices:
     """Those of clock=<name of config/prices.yaml> or clock=<file.yaml>. Raises UserError."""
-    table = yaml.safe_load((CONFIG_DIR / "prices.yaml").read_text())
+    table = _content(CONFIG_DIR / "prices.yaml")
     file = Path(clock)
     if clock not in table and not file.is_file():
         names = ", ".join(sorted(table))
@@ -20,8 +23,8 @@ def read_prices(clock: str) -> Prices:
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        values = table.get(clock) or yaml.safe_load(file.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        values = table.get(clock) or _content(file)
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = one_line(error)
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
     if not isinstance(values, dict):
@@ -30,3 +33,8 @@ def read_prices(clock: str) -> Prices:
     if prices.fixed + prices.generate + prices.update == 0:
         raise UserError(f"clock={clock}: every step is free; give {file} a price above 0")
     return prices
+
+
+def _content(file: Path) -> Any:
+    """As Hydra reads a file: 1e-1 is a number, which PyYAML takes for a text."""
+    return OmegaConf.to_container(OmegaConf.load(file), resolve=False)

@@ -1,8 +1,7 @@
 """What a run's prompts and completions say, in its ledger and in the records of its evaluation.
 
-uv run scripts/inspect.py run=<run>                        prompts without signal, wrong answers
-uv run scripts/inspect.py run=<run> question=7             one question through all checkpoints
-uv run scripts/inspect.py run=<run> search="carry the 1"   completions that hold a text
+uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
+uv run scripts/inspect_run.py run=<run> question=7   one question through all checkpoints
 """
 
 from pathlib import Path
@@ -16,7 +15,7 @@ from pods import files
 from pods.config.command import command, load_config
 from pods.config.errors import UserError
 from pods.config.functions import code_of
-from pods.config.keys import Location, Section, Text, typed_as
+from pods.config.keys import Location, Name, Section, Text, typed_as
 from pods.evaluation.lookup import SAVED
 from pods.ranks import printable
 from pods.runs import ledger
@@ -31,9 +30,8 @@ Rollouts = list[dict[str, Any]]  # the records of a ledger
 
 
 class InspectConfig(Section):
-    run: Text
+    run: Name
     question: Text | None
-    search: Text | None
     most: PositiveInt
     output_dir: Location
     results_dir: Location
@@ -45,8 +43,6 @@ def main(config: InspectConfig) -> None:
     answers = completions(config.results_dir / config.run)
     if config.question is not None:
         show_question(config, rollouts, answers)
-    elif config.search is not None:
-        show_texts(config, rollouts, answers)
     else:
         if rollouts:
             show_signal(config, visits_of(rollouts))
@@ -84,7 +80,7 @@ def visits_of(rollouts: Rollouts) -> pandas.DataFrame:
             {
                 "step": record["step"],
                 "question": record["question_id"],
-                "gold": one_line(record["answer"]),
+                "gold": record["answer"],
                 "reward": np.mean(total),
                 "correct": np.mean(correct) if correct else np.nan,
                 "signal": min(total) < max(total),
@@ -125,10 +121,7 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
     last = answers["checkpoint"].iloc[-1]
     for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):
         wrong = own.query("verdict == 'wrong'")
-        rows = wrong.assign(
-            answered=wrong["text"].map(published_answer).map(one_line),
-            gold=wrong["gold"].map(one_line),
-        )
+        rows = wrong.assign(answered=wrong["text"].map(published_answer).map(one_line))
         times = rows.groupby(["question", "answered", "gold"], sort=False).size()
         table = times.sort_values(ascending=False, kind="stable").reset_index(name="times")
         show(f"wrong answers of {last} on {task}", table, config.most)
@@ -150,8 +143,8 @@ def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.Dat
     if len(answers):
         print("\nin evaluation, whose questions have ids of their own:")
     for row in answers.itertuples():
-        question = printable(f"question {row.question}, gold answer {row.gold}")
-        print(f"\n{row.place}, {question}: {row.verdict}\n{printable(row.text)}")
+        head = f"{row.place}, question {row.question}, gold answer {row.gold}: {row.verdict}"
+        print(f"\n{one_line(head)}\n{printable(row.text)}")
 
 
 def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> set[str]:
@@ -171,28 +164,12 @@ def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) 
     return ids
 
 
-def show_texts(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
-    """The completions that hold a text, those of the training first."""
-    texts = [  # place, question, completion
-        (f"training step {record['step']}, rollout {number}", record["question_id"], text)
-        for record in rollouts
-        for number, text in enumerate(record.get("completions", ()))
-    ]
-    for row in answers.itertuples():
-        texts.append((f"{row.place}, {row.verdict}", row.question, row.text))
-    hits = [place for place in texts if config.search in place[-1]]
-    print(f"{len(hits)} completions of {config.run} hold {printable(config.search)!r}")
-    for place, question, text in hits[: config.most]:
-        print(f"\n{place}, question {printable(question)}\n{printable(text)}")
-    if len(hits) > config.most:
-        print(f"\n{len(hits) - config.most} more: most={len(hits)}")
-
-
 def show(title: str, table: pandas.DataFrame, most: int) -> None:
-    """The first rows of a table under its title."""
+    """The first rows of a table under its title, without control characters."""
     print(f"\n{printable(title)}: {len(table)}")
     if len(table):
-        print(table[:most].to_string(index=False, float_format="{:.3f}".format, max_colwidth=WIDTH))
+        rows = table[:most].map(lambda cell: one_line(cell) if isinstance(cell, str) else cell)
+        print(rows.to_string(index=False, float_format="{:.3f}".format, max_colwidth=WIDTH))
 
 
 def one_line(text: str) -> str:

@@ -64,6 +64,7 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     training = load_config(folder / SAVED).moved(config.model_path)
     step = config.checkpoint.removeprefix("checkpoint-")
     store = Store(config.results_dir, config.run)
-    (target,), _ = targets.find(folder, [step], store, training.task.name)
-    locate(training.model.path)
+    base = training.model.path
+    locate(base)
+    (target,), _ = targets.find(folder, [step], store, training.task.name, base)
     return training, target

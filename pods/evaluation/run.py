@@ -85,7 +85,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     if run:
         folder = config.output_dir / run
         store = Store(config.results_dir, run)
-        policies, skipped = targets.find(folder, config.checkpoints, store, names[0])
+        base_path = training.model.path
+        policies, skipped = targets.find(folder, config.checkpoints, store, names[0], base_path)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sampling = choose.sampling(training, config)
     asked = [

@@ -124,8 +124,13 @@ class Target:
         results.write(path, run)
 
 
-def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
-    """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
+def find(
+    folder: Path, names: list[str], store: Store, task: str, base: str | None = None
+) -> tuple[list[Target], list[str]]:
+    """The checkpoints of a run to score, by step, and a line for each that cannot be scored.
+
+    base: model.path of the run; with it the weights are compared with those that it has.
+    """
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
     chosen = [*finished]
@@ -143,7 +148,7 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
         records, meta = store.folder / name, dict(checkpoint.meta)
         files = meta.pop("files")  # sizes and digests, which the results do not show
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
-        problem = checkpoints.damage(checkpoint)
+        problem = checkpoints.damage(checkpoint, base)
         scored = any(records.glob("*/repeat-*.jsonl"))
         if not problem and scored and store.facts["weights"].get(name) != digest:
             problem = f"other weights than {records}; remove that folder"

@@ -41,6 +41,7 @@ MEANINGS = {  # of the lines of a chart
     "all": "all rollouts",
     "kept": "trained on",
 }
+POINTS = 2000  # of a line, at most
 LARGE = ("accuracy", "reward, mean")  # the first charts
 OF_BOTH = re.compile(r"(all|kept)/(\w+)_mean")  # the n generated, the m kept
 
@@ -69,18 +70,26 @@ def run_sections(folder: Path, megabytes: float) -> list[PageSection]:
 def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[PageSection]:
     """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine."""
     tables = []
+    points = []  # of the curves
     notes: set[str] = set()
+    means: set[str] = set()
     for label, runs in arms.items():
         for run in runs:
             notes.add(note_of_clock(output_dir / run))
-            lines = files.read_lines(output_dir / run / "metrics.jsonl")
-            tables.append(pandas.DataFrame(lines).assign(arm=label, run=run))
+            table = pandas.DataFrame(files.read_lines(output_dir / run / "metrics.jsonl"))
+            tables.append(table.assign(arm=label))
+            every = -(-len(table) // POINTS)
+            if every > 1:  # a browser cannot draw a hundred thousand
+                table = table.groupby(table.index // every).mean(numeric_only=True)
+                means.add(f"A point of {run} is the mean of {every} steps.")
+            points.append(table.assign(arm=label, run=run))
     steps = pandas.concat(tables)
     if steps.empty:
         return []
     note = " ".join(sorted(notes))
+    drawn = " ".join([note, *sorted(means)])
     return [
-        {"title": "Curves", "note": note, **charts(steps)},
+        {"title": "Curves", "note": drawn, **charts(pandas.concat(points))},
         {"title": "Seconds of a step, by phase", "note": note, "rows": phase_rows(steps)},
     ]
 

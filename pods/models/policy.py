@@ -4,7 +4,11 @@ in safetensors are read, and no code of a model repository is run."""
 from __future__ import annotations  # Unsloth precedes transformers and PEFT
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,10 +16,12 @@ import torch
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, listed
+from pods.files import few
 from pods.models import locate
 
 if TYPE_CHECKING:
     from peft import LoraConfig
+    from transformers import PreTrainedConfig
     from transformers import PreTrainedModel as Model
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -38,22 +44,50 @@ def set_threads(threads: int | None) -> None:
     torch.set_num_threads(threads or max(1, cores // ranks.ranks_of_machine()))
 
 
+@contextmanager
+def refused(path: str) -> Iterator[None]:
+    """An error of a library in this block is UserError: each has its own types for a model that it
+    cannot read or write."""
+    try:
+        yield
+    except (UserError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise UserError(f"model.path={path}: {error}") from error
+
+
+@contextmanager
+def unavailable(path: str) -> Iterator[None]:
+    """As `refused`; what is not there may be on the hub, which this block cannot reach."""
+    with refused(path):
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"model.path={path}: no model folder, and the hub did not give it ({error}); "
+                "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
+            ) from error
+
+
+def read_config(path: str) -> PreTrainedConfig:
+    """The config.json at `path` (folder or hub id)."""
+    from transformers import AutoConfig
+
+    with unavailable(path):
+        return AutoConfig.from_pretrained(locate(path), trust_remote_code=False)
+
+
 def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     """The tokenizer at `path` (folder or hub id), padded left with `pad_token` or its own."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    try:
-        keys = AutoConfig.from_pretrained(locate(path), trust_remote_code=False).get_text_config()
+    keys = read_config(path).get_text_config()
+    with unavailable(path):
         tokenizer = AutoTokenizer.from_pretrained(
             locate(path),
             padding_side="left",
             trust_remote_code=False,
         )
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"model.path={path}: no model folder, and the hub did not give it ({error}); "
-            "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
-        ) from error
     if pad_token is not None:
         if pad_token not in tokenizer.get_vocab():
             raise UserError(f"model.pad_token={pad_token}: not a token of {path}; name one")
@@ -72,29 +106,53 @@ def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
     """Every token that ends a completion: the tokenizer's, then those of generation_config.json."""
     from transformers import GenerationConfig
 
-    try:
+    others = None
+    with refused(path), suppress(OSError):  # a model folder may go without the file
         others = GenerationConfig.from_pretrained(locate(path)).eos_token_id
-    except OSError:  # a model folder may go without the file
-        others = None
     return list(dict.fromkeys([*listed(tokenizer.eos_token_id), *listed(others)]))
 
 
 def load_model(path: str, dtype: str, **settings: Any) -> Model:
-    """The causal language model at `path`, a folder or a hub id. Raises UserError."""
+    """The causal language model at `path`, a folder or a hub id. Raises UserError, also if a weight
+    is not in its files: transformers would train a random one."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    try:
-        return AutoModelForCausalLM.from_pretrained(
+    with refused(path):
+        model, report = AutoModelForCausalLM.from_pretrained(
             locate(path),
             dtype=getattr(torch, dtype),
             use_safetensors=True,
             trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # they are in the report
+            output_loading_info=True,
             **settings,
         )
-    except (OSError, ValueError) as error:
-        raise UserError(f"model.path={path}: {error}") from error
+    for name, shape, expected in report["mismatched_keys"]:
+        raise UserError(
+            f"model.path={path}: {name} has the shape {tuple(shape)}, not {tuple(expected)} as in "
+            "its config.json; download the model again"
+        )
+    if report["missing_keys"]:
+        raise UserError(
+            f"model.path={path}: its files lack {few(sorted(report['missing_keys']))}; download "
+            "the model again, or correct tie_word_embeddings in its config.json"
+        )
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError as error:  # of flags without an effect, with which no checkpoint is written
+        for name in re.findall(r"^- `(\w+)`:", str(error), re.MULTILINE):
+            setattr(model.generation_config, name, None)
+    return model
+
+
+def refuse_unsavable(path: str, tokenizer: Tokenizer, model: Model | None = None) -> None:
+    """Raise UserError now for what would prevent a checkpoint; model: if all weights are saved."""
+    with refused(path), TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        if model is not None:
+            model.save_pretrained(folder, state_dict={})
 
 
 def refuse_targets(config: TrainConfig, model: torch.nn.Module) -> None:
@@ -132,4 +190,5 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     if config.lora.rank:
         refuse_targets(config, model)
         adapter = LoraConfig(**config.lora.model_dump(by_alias=True), task_type="CAUSAL_LM")
+    refuse_unsavable(keys.path, tokenizer, None if adapter else model)
     return Policy(model, tokenizer, adapter, device, end_tokens(keys.path, tokenizer))

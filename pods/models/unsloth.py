@@ -12,7 +12,7 @@ from pods import ranks
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.models import locate, named_loading_errors
-from pods.models.policy import Policy, end_tokens, refuse_targets
+from pods.models.policy import Policy, end_tokens, refuse_targets, refuse_unsavable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -96,6 +96,7 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
             **(engine_arguments(config) if vllm else {}),
         )
     refuse_targets(config, model)
+    refuse_unsavable(keys.path, tokenizer)
     model = FastLanguageModel.get_peft_model(
         model,
         **config.lora.model_dump(by_alias=True),

@@ -5,16 +5,20 @@ import hashlib
 import json
 import os
 import shutil
+import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from pods import ranks
+from pods.batch import Visit
 from pods.files import aside, remove, sync_folder
+from pods.models.weights import fault
 
 TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
     "optimizer.pt",
@@ -87,11 +91,17 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             sync_folder(run_folder)
         ranks.wait()
     except Exception as error:  # safetensors and torch raise their own types for a full disk
+        reason = str(error)
+        try:  # torch names only a position in the file
+            with TemporaryFile(dir=run_folder) as file:
+                file.write(bytes(2**20))
+        except OSError as refusal:
+            reason = refusal.strerror
         if ranks.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
         if ranks.lost_a_rank(error):  # the disk is not at fault
             raise
-        raise OSError(f"{final} could not be written ({error})") from error
+        raise OSError(f"{final} could not be written ({reason})") from error
     return final
 
 
@@ -137,8 +147,11 @@ def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
-def damage(checkpoint: Checkpoint) -> str | None:
-    """The fault in a checkpoint's files, or None. Removed training state is no damage."""
+def damage(checkpoint: Checkpoint, base: str | None = None) -> str | None:
+    """The fault in a checkpoint's files, or None. Removed training state is no damage.
+
+    base: model.path of the run; with it the weights are compared with those that it has.
+    """
     for name, expected in checkpoint.meta["files"].items():
         path = checkpoint.path / name
         if not path.is_file():
@@ -152,20 +165,56 @@ def damage(checkpoint: Checkpoint) -> str | None:
             return f"{name} has {size} bytes, not {expected['bytes']}"
         if digest(path) != expected["sha256"]:
             return f"{name} was altered"
+    return fault(checkpoint.path, base) if base else None
+
+
+class Visited(BaseModel):
+    """The form of pods_state.json."""
+
+    fresh_drawn: int
+    history: dict[str, list[Visit]]
+
+
+class Progress(BaseModel):
+    """The form of trainer_state.json; further facts are in it."""
+
+    global_step: int
+
+
+def state_damage(checkpoint: Checkpoint) -> str | None:
+    """The fault in the training state of a checkpoint, or None; whole files may be edited ones."""
+    path = checkpoint.path
+    try:
+        name = "pods_state.json"
+        if (path / name).is_file():  # a checkpoint of GRPOTrainer has none
+            Visited.model_validate_json((path / name).read_bytes())
+        name = "trainer_state.json"
+        step = Progress.model_validate_json((path / name).read_bytes()).global_step
+    except ValidationError as error:
+        return f"{name} cannot be read ({error.errors()[0]['msg']})"
+    if step != checkpoint.step:
+        return f"{name} is of step {step}"
+    for file in sorted(path.glob("*.pt*")):
+        if not zipfile.is_zipfile(file):  # torch's format
+            return f"{file.name} cannot be read"
     return None
 
 
-def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
+def newest_intact(
+    run: Path, name: str = "checkpoint-*", base: str | None = None
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern; base:
+    as of `damage`."""
     finished = find(run, name)
     unfinished = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
     problems = [f"{path}: meta.json is missing, unreadable or another's" for path in unfinished]
     for checkpoint in reversed(finished):
-        problem = damage(checkpoint)
-        if problem is None and checkpoint.resumable:
-            return checkpoint, problems
-        if problem is None:
+        problem = damage(checkpoint, base)
+        if problem is None and not checkpoint.resumable:
             problem = "its training state was removed (checkpoint.keep)"
+        problem = problem or state_damage(checkpoint)
+        if problem is None:
+            return checkpoint, problems
         problems.append(f"{checkpoint.path}: {problem}")
     return None, problems
 

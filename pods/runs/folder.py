@@ -87,7 +87,7 @@ class RunFolder:
                     f"resume={resume}: is not in {self.path}, the folder of this run; "
                     "set output_dir and run to those of the checkpoint"
                 )
-        start, problems = checkpoints.newest_intact(self.path, pattern)
+        start, problems = checkpoints.newest_intact(self.path, pattern, self.config.model.path)
         if problems and start is None:
             raise UserError(f"resume={resume}: {'; '.join(problems)}; set run=<another name>")
         for problem in problems:
@@ -131,7 +131,7 @@ class RunFolder:
         if saved.run != run:
             raise UserError(
                 f"run={run}: {self.saved_config} has run={saved.run}: the folder was renamed; "
-                f"rename it to {saved.run}, or set run={run} in that file"
+                f"rename it back to {saved.run}, or set run=<another name>"
             )
         refused = []
         changed = changes(saved.model_dump(), self.config.model_dump())
