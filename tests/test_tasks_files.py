@@ -1,6 +1,5 @@
-"""Files as people have them: duplicate names, narrow floats, mixed columns, encodings, snapshots."""
+"""Files as people have them: duplicate names, narrow floats, mixed columns, UTF-16, snapshots."""
 
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from pods import tasks
 from pods.config.errors import UserError
 from tests.configs import load_rows
-from tests.test_tasks_own import COLUMNS, own, rows, write
+from tests.test_tasks_own import own, rows, write
 
 TWICE = {
     "q.csv": b"problem,solution,solution\n1+1?,2,3\n",
@@ -178,7 +176,8 @@ def test_validation_has_several_names(name, tmp_path):
 
 
 def test_a_split_of_the_hub_called_dev_is_validation(monkeypatch):
-    parts = {name: datasets.Dataset.from_list(rows(5), on_mixed_types="use_json") for name in ("train", "dev")}
+    part = datasets.Dataset.from_list(rows(5), on_mixed_types="use_json")
+    parts = {"train": part, "dev": part}
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: parts)
     assert [len(own("me/sums", split)) for split in ("train", "validation")] == [5, 5]
 
