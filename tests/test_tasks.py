@@ -56,7 +56,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {  # task -> a row, its id a
 }
 ROWS = {name: row for name, (row, *_) in CASES.items()}
 BAD = [  # task, the second row's changes (None: the column is missing), what the error says
-    ("gsm8k", {"answer": None}, "column 'answer' is missing; found question"),
+    ("gsm8k", {"answer": None}, "column 'answer' is missing; found 'question'"),
     ("gsm8k", {"answer": "no marker"}, 'has no "####"'),
     ("gsm8k", {"answer": "work #### "}, "the gold answer must be text, is ''"),
     ("math", {"solution": "nothing boxed"}, "has no \\boxed{...}"),

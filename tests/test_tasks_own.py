@@ -92,7 +92,7 @@ def test_a_folder(tmp_path):
     write(tmp_path / "validation.jsonl", rows(2, start=200))
     assert sizes(str(tmp_path)) == [20, 2, 3]
     (tmp_path / "test.csv").write_text("problem,solution\n1+1?,2\n")
-    with pytest.raises(UserError, match=r"test\.csv: is a second file of its split"):
+    with pytest.raises(UserError, match=r"test\.csv, test\.jsonl are not one file of test"):
         own(str(tmp_path), "test")
     (tmp_path / "test.csv").unlink()
     (tmp_path / "train.jsonl").unlink()  # of a run that is only scored
@@ -174,7 +174,7 @@ WRONG = {
     "a.jsonl": (b"problem,solution\n1+1?,2\n", "{}:1: not a JSON object (Expecting value"),
     "b.jsonl": (b"", "task.source={}: has no row with columns; give a .jsonl"),
     "c.jsonl": (b"[1]\n", "task.source={}: has no row with columns; give"),
-    "d.jsonl": (b"\xff\xfe", "{}:1: not a JSON object ("),
+    "d.jsonl": (b"\xff\xfe", "{}: is text in UTF-16"),
     "a.json": (b"{}", "task.source={}: has no row with columns; give"),
     "b.json": (b'{"problem": "1+1?"}', "task.source={}: has no row with columns; give"),
     "c.json": (b"1", "task.source={}: cannot be read ("),
@@ -209,7 +209,7 @@ def test_a_column_that_is_not_there_is_named_before_a_model_loads(
 ):
     monkeypatch.chdir(tmp_path)
     Path("q.csv").write_text("problem,solution\n1+1?,2\n")
-    with pytest.raises(UserError, match=f"^{line}.* problem, solution$"):
+    with pytest.raises(UserError, match=f"^{line}.* 'problem', 'solution'$"):
         compose("task=own", "task.source=q.csv", *keys.split())
 
 

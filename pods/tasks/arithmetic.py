@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pods.tasks.files import numbered
 from pods.tasks.gold import text_or_number
-from pods.tasks.task import Task, numbered
+from pods.tasks.task import Task
 
 SIZES = {"train": 400, "validation": 256, "test": 256}
 # The percent of all questions with which each split ends; the tiny policy learnt from `base`.

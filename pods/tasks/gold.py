@@ -3,20 +3,26 @@
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 Columns = Mapping[str, Any]  # of a row
 
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are characters, not braces
-BOXED = re.compile(r"\\(?:boxed|fbox)\{")
+BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 UNBRACED = re.compile(r"\\boxed\s+([^\s${}.]+)")  # a few solutions write \boxed 5
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names of columns, which may have spaces, for messages."""
+    return ", ".join(map(repr, names)) or "none"
 
 
 def column(row: Columns, name: str) -> Any:
     """The value of a column that must be there."""
     if name not in row:
-        raise ValueError(f"column {name!r} is missing; found {', '.join(sorted(row)) or 'none'}")
+        raise ValueError(f"column {name!r} is missing; found {quoted(sorted(row))}")
     return row[name]
 
 
@@ -33,9 +39,12 @@ def text_or_number(row: Columns, name: str) -> str:
     value = column(row, name)
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value):
         raise ValueError(f"column {name!r} must be text or a number, is {reprlib.repr(value)}")
-    return str(int(value)) if value == int(value) else str(value)
+    if value == int(value):
+        return str(int(value))
+    return f"{value:f}".rstrip("0") if isinstance(value, Decimal) else str(value)
 
 
 def after_hashes(row: Columns, column: str) -> str:

@@ -3,20 +3,21 @@
 uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
-import csv
 import hashlib
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from pods import ranks
 from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
-from pods.config.mistakes import one_line
-from pods.tasks.gold import after_hashes, boxed, text_or_number
-from pods.tasks.task import Placed, Task, download, json_lines, numbered
+from pods.files import few
+from pods.tasks.files import ENDINGS, READABLE, Placed, exact, numbered, rows_of
+from pods.tasks.gold import after_hashes, boxed, quoted, text_or_number
+from pods.tasks.task import Task, download
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL, CSV or Parquet file, folder or hub id",
@@ -26,47 +27,66 @@ NEEDED = {  # key -> its value; all are null for the built-in tasks
     "kind": "math or choice",
 }
 GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
-ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
+VALIDATION = dict.fromkeys(("dev", "val", "valid"), "validation")  # names of a split
+# train.csv, or a shard as in a snapshot of the hub, train-00000-of-00002.parquet
+SPLIT_FILE = re.compile(r"(train|validation|dev|val|valid|test)(?:-\d+-of-(\d+))?(\.\w+)")
 LARGEST_TEST = 256
 
 
-def local_files(source: str | None) -> dict[str, Path]:
-    """The files of a source on this disk by split, "" if one file is divided; {} for a hub id.
-    Raises UserError for two files of one split."""
+def local_files(source: str | None) -> dict[str, list[Path]]:
+    """The files of a source on this disk by split, "" if one file is divided; {} for a hub id. A
+    folder without any may have them in data/. Raises UserError for two files of one split, and for
+    shards of which one is missing."""
     path = Path(source or "no source")
     if path.is_file():
-        return {"": path}
-    files: dict[str, Path] = {}
-    for split in ("train", "validation", "test"):
-        for ending in ENDINGS:
-            file = path / f"{split}{ending}"
-            if file.is_file() and files.setdefault(split, file) != file:
-                raise UserError(f"task.source={file}: is a second file of its split; remove one")
-    return files
+        return {"": [path]}
+    for folder in (path, path / "data"):
+        files: dict[str, list[Path]] = defaultdict(list)
+        shards: dict[str, set[int]] = defaultdict(set)
+        for file in sorted(folder.glob("*")):
+            match = SPLIT_FILE.fullmatch(file.name)
+            if match and match[3] in ENDINGS:
+                split = VALIDATION.get(match[1], match[1])
+                files[split].append(file)
+                shards[split].add(int(match[2] or 1))
+        for split, parts in files.items():
+            if shards[split] != {len(parts)}:
+                raise UserError(
+                    f"task.source={source}: {few(part.name for part in parts)} are not one file of "
+                    f"{split}, nor all of its shards; remove or add files"
+                )
+        if files:
+            return files
+    return {}
 
 
 def columns_of(file: Path) -> list[str]:
     """The columns of a file by its first row. Raises UserError if it cannot be read."""
-    for _, _, row in _rows(file):
-        if isinstance(row, dict):
-            return list(row)
-        break
-    raise UserError(f"task.source={file}: has no row with columns; give {READABLE}")
+    _, _, row = next(rows_of(file), (None, None, None))
+    if not isinstance(row, dict):
+        raise UserError(f"task.source={file}: has no row with columns; give {READABLE}")
+    return list(row)
 
 
 def columns(task: keys.TaskKeys) -> str:
     """The columns of a source on this disk, for messages; empty without one."""
-    for file in local_files(task.source).values():
-        return f": {', '.join(columns_of(file))}"
+    for file, *_ in local_files(task.source).values():
+        return f": {quoted(columns_of(file))}"
     return ""
 
 
 def define(task: keys.TaskKeys) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read, or the gold function is missing."""
+    refuse_unreadable(task)
     parts = _parts(task)
+    gold = GOLDS.get(task.gold)
+    if gold is None:
+        function = functions.load("task.gold", task.gold)
+
+        def gold(row: Row, _: str) -> str:
+            return function(dict(row))
+
     return Task(
         name="own",
         hub=task.source,
@@ -74,18 +94,10 @@ def define(task: keys.TaskKeys) -> Task:
         rows=parts.__getitem__,
         question=task.question,
         answer=task.answer,
-        gold=_gold(task.gold),
+        gold=gold,
         kind=task.kind,
         remedy="correct the row, task.question, task.answer or task.gold",
     )
-
-
-def _gold(name: str) -> Callable[[Row, str], str]:
-    """The gold answer of a row and a column; a function of the user's gets the row alone."""
-    if name in GOLDS:
-        return GOLDS[name]
-    function = functions.load("task.gold", name)
-    return lambda row, _: function(dict(row))
 
 
 def refuse_unreadable(task: keys.TaskKeys) -> None:
@@ -98,81 +110,49 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
             f"task.source={task.source}: no such file or folder (from {Path.cwd()}); "
             "correct the path"
         )
+    files = local_files(task.source)
+    if path.is_dir() and not files:
+        inside = sorted([*path.glob("*"), *path.glob("*/*")])
+        names = [str(file.relative_to(path)) for file in inside if file.suffix in ENDINGS]
+        raise UserError(
+            f"task.source={task.source}: has no train.<ending>; its files are "
+            f"{few(names) or 'none'}; give one of them or the folder of one"
+        )
     needed = {"question": task.question}
     if task.gold in GOLDS:
         needed["answer"] = task.answer
-    for file in local_files(task.source).values():
+    for file in chain.from_iterable(files.values()):
         names = columns_of(file)
         for key, name in needed.items():
             if name not in names:
                 raise UserError(
-                    f"task.{key}={name}: {file} has no such column; set one of {', '.join(names)}"
+                    f"task.{key}={name}: {file} has no such column; set one of {quoted(names)}"
                 )
 
 
 def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
-    """The rows of each split that the source has; a source of one part is divided."""
+    """The rows of each split that the source has, to be read once; a source of one part is
+    divided."""
     source = task.source
-    refuse_unreadable(task)
-    path = Path(source)
-    if path.is_file():
-        return _divided(task, list(_rows(path)))
-    if path.is_dir():
-        return {split: _rows(file) for split, file in local_files(source).items()}
-    hub, _, subset = source.partition(":")
-    splits = download(
-        f"task.source={source}",
-        hub,
-        subset or None,
-        remedy=f"give {READABLE} (hub_id:subset if it has several)",
-    )
-    parts = {split: numbered(f"{source}, {split}", rows) for split, rows in splits.items()}
-    if len(parts) > 1:
+    parts: dict[str, Iterable[Placed]] = {}
+    for split, files in local_files(source).items():
+        parts[split] = chain.from_iterable(map(rows_of, files))
+        if len(files) > 1:
+            parts[split] = (
+                (place, number, row) for number, (place, _, row) in enumerate(parts[split], 1)
+            )
+    if not parts:
+        hub, _, subset = source.partition(":")
+        remedy = f"give {READABLE} (hub_id:subset if it has several)"
+        splits = download(f"task.source={source}", hub, subset or None, remedy)
+        for split, rows in splits.items():
+            if "float32" in str(rows.features):
+                batches = rows.with_format("arrow").iter(1000)
+                rows = chain.from_iterable(map(exact, batches))
+            parts[VALIDATION.get(split, split)] = numbered(f"{source}, {split}", rows)
+    if len(parts) > 1 or Path(source).is_dir():
         return parts
     return _divided(task, list(*parts.values()))
-
-
-def _rows(file: Path) -> Iterator[Placed]:
-    """The rows of a file, read here: the hub's library would copy them into its cache, and take
-    the copy for every later file of this name and time. Raises UserError."""
-    if file.suffix == ".jsonl":
-        yield from json_lines(file)
-        return
-    try:
-        yield from numbered(str(file), _objects(file))
-    except (OSError, ValueError, TypeError, csv.Error) as error:
-        raise UserError(
-            f"task.source={file}: cannot be read ({one_line(error)}); give {READABLE}"
-        ) from None
-
-
-def _objects(file: Path) -> Iterator[Row]:
-    """The rows of a file that is not JSONL; every cell of a CSV or TSV file is a text. Raises
-    OSError, ValueError, TypeError or csv.Error."""
-    if file.suffix == ".json":
-        yield from json.loads(file.read_bytes())
-    elif file.suffix == ".parquet":
-        from pyarrow.parquet import ParquetFile
-
-        for batch in ParquetFile(file).iter_batches():
-            yield from batch.to_pylist()
-    elif file.suffix in DELIMITERS:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            reader = csv.DictReader(lines, delimiter=DELIMITERS[file.suffix], strict=True)
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ValueError(
-                        f"line {reader.line_num} has more or fewer cells than the head; "
-                        "quote cells that hold a delimiter"
-                    )
-                yield {name: as_written(cell) for name, cell in row.items()}
-    else:
-        raise ValueError("unknown ending")
-
-
-def as_written(cell: str) -> str:
-    """The text of a cell; 27.0 is 27, as tables of numbers are saved."""
-    return re.sub(r"^(-?[0-9]+)\.0$", r"\1", cell)
 
 
 def _divided(task: keys.TaskKeys, rows: list[Placed]) -> dict[str, Iterable[Placed]]:

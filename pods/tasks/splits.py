@@ -12,7 +12,7 @@ from pods import ranks
 from pods.config import keys
 from pods.config.errors import UserError
 from pods.config.place import CONFIG_DIR
-from pods.tasks import arithmetic, chemistry, gsm8k, math, own
+from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review
 from pods.tasks.prompts import SYSTEM, encode_prompts, render_prompt
 from pods.tasks.task import Task, read
 
@@ -63,11 +63,20 @@ def load_for(task: keys.TaskKeys, split: str, data_dir: str | None = None) -> "D
     out; mixed numbers become floats. Rows come from `data_dir` (or PODS_DATA_DIR), else the hub;
     UserError names the key, or the line.
     """
+    return load_split(definition(task), task, split, data_dir)
+
+
+def definition(task: keys.TaskKeys) -> Task:
+    """The task of these keys. Raises UserError for keys that do not fit together."""
     for problem in problems(task):
         raise UserError(problem)
+    return own.define(task) if task.name == "own" else TASKS[task.name]
+
+
+def load_split(facts: Task, task: keys.TaskKeys, split: str, data_dir: str | None) -> "Dataset":
+    """A split of a task, see `load_for`; one of task=own is read once."""
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
-    facts = own.define(task) if task.name == "own" else TASKS[task.name]
     needed = "test" if split == "test" else "train"  # from which validation is carved
     if not {split, needed} & facts.splits.keys():
         remedy = "name another task"
@@ -144,10 +153,19 @@ def read_prompts(
 ) -> tuple["Dataset", int]:
     """The rows with a `prompt` of at most max_prompt_length tokens, its `prompt_ids`; how many were
     too long."""
+    return with_prompts(config, task, load_for(task, split, config.data_dir), tokenizer)
+
+
+def with_prompts(
+    config: keys.TrainConfig,
+    task: keys.TaskKeys,
+    dataset: "Dataset",
+    tokenizer: "PreTrainedTokenizerBase",
+) -> tuple["Dataset", int]:
+    """See `read_prompts`."""
     import datasets
 
     datasets.disable_progress_bars()
-    dataset = load_for(task, split, config.data_dir)
     prompts = [
         render_for(question, tokenizer, task, config.model) for question in dataset["question"]
     ]
@@ -158,9 +176,17 @@ def read_prompts(
     return dataset.select(short), len(prompts) - len(short)
 
 
-def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase") -> "Dataset":
-    """The prompts of a training; raises UserError if too few questions are left."""
-    prompts, dropped = read_prompts(config, config.task, "train", tokenizer)
+def load_prompts(
+    config: keys.TrainConfig,
+    tokenizer: "PreTrainedTokenizerBase",
+    grade: review.Grade | None = None,
+) -> "Dataset":
+    """The prompts of a training; UserError if too few questions are left, or if most gold answers
+    cannot be met. grade: None for data that were looked at before."""
+    task = config.task
+    facts = definition(task)
+    training = load_split(facts, task, "train", config.data_dir)
+    prompts, dropped = with_prompts(config, task, training, tokenizer)
     key = f"sampling.max_prompt_length={config.sampling.max_prompt_length}"
     source = f"{config.task.name}/train"
     count = len(prompts)
@@ -173,6 +199,14 @@ def load_prompts(config: keys.TrainConfig, tokenizer: "PreTrainedTokenizerBase")
         raise UserError(
             f"prompts_per_step={config.prompts_per_step}: {source} has {count} questions; {remedy}"
         )
+    if grade is not None and keys.reward_weights(config.rewards).get("correctness"):
+        review.refuse_unmet_golds(config, prompts, grade)
+    if grade is not None and "test" in facts.splits:
+        try:
+            test = load_split(facts, task, "test", config.data_dir)["question"]
+            review.say_overlap(task.name, prompts["question"], test)
+        except UserError as error:  # which the evaluation will meet
+            ranks.say(f"test questions are not compared with those of the training: {error}")
     if config.trial and ranks.is_main():
         first = prompts[0]
         ids = first["prompt_ids"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
 from pods.config.errors import UserError
+from pods.tasks.files import Placed, json_lines
 from pods.tasks.gold import text
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ TAKEN = (
     *("trainer_state", "log_extra", "log_metric"),
 )
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
-Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row
 
 
 @dataclass(frozen=True)
@@ -101,35 +101,25 @@ def _example(task: Task, row: Row, number: int) -> Row:
 
 
 def _dataset(rows: list[Row]) -> "Dataset":
-    from datasets import Dataset, concatenate_datasets  # takes seconds: only when rows are read
+    # takes seconds: only when rows are read
+    from datasets import Dataset, Features, Json, concatenate_datasets
 
     columns = []
     for name in dict.fromkeys(name for row in rows for name in row):
-        values = {name: [row.get(name) for row in rows]}
+        values = [row.get(name) for row in rows]
         try:
-            columns.append(Dataset.from_dict(values, on_mixed_types="use_json"))
+            column = Dataset.from_dict({name: values}, on_mixed_types="use_json")
+            if "Json(" in str(column.features):
+                # It would take a text that is JSON, such as "007" or "true", for what it says.
+                texts = [json.dumps(value, ensure_ascii=False) for value in values]
+                column = Dataset.from_dict({name: texts}, Features({name: Json()}))
         except Exception as error:  # Arrow's, of a dozen types
             raise UserError(
                 f"column {name!r}: cannot be stored ({type(error).__name__}: {error}); "
                 "change or remove it"
             ) from None
+        columns.append(column)
     return concatenate_datasets(columns, axis=1)
-
-
-def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]:
-    """The objects of a JSONL file. UserError with `remedy` if the file cannot be read."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}); {remedy}") from None
-    for number, line in enumerate(lines, start=1):
-        try:
-            if line.strip():
-                yield f"{path}:{number}", number, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"{path}:{number}: not a JSON object ({error}); write one object a line"
-            ) from None
 
 
 def _hub(task: Task, split: str, file: str) -> Iterator[Placed]:
@@ -154,9 +144,3 @@ def download(setting: str, hub: str, subset: str | None, remedy: str, **split: s
     except Exception as error:  # the hub's client raises a dozen unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{setting}: cannot get {hub} ({reason}); {remedy}") from None
-
-
-def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
-    """The rows, each with a place for messages and its number."""
-    for number, row in enumerate(rows, start=1):
-        yield f"{place} row {number}", number, row

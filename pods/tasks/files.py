@@ -1,0 +1,132 @@
+"""The rows of a file as people have them: JSONL, JSON, CSV, TSV or Parquet in UTF-8."""
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pods.batch import Row
+from pods.config.errors import UserError
+from pods.config.mistakes import one_line
+
+if TYPE_CHECKING:
+    from pyarrow import DataType, Table
+
+ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row
+
+
+def rows_of(file: Path) -> Iterator[Placed]:
+    """The rows of a file, read here: the hub's library would copy them into its cache, and take
+    the copy for every later file of this name and time. Raises UserError."""
+    if file.suffix == ".jsonl":
+        yield from json_lines(file)
+        return
+    try:
+        yield from numbered(str(file), objects(file))
+    except (OSError, ValueError, TypeError, RecursionError, csv.Error) as error:
+        raise UserError(
+            f"task.source={file}: cannot be read ({one_line(error)}); give {READABLE}"
+        ) from None
+
+
+def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]:
+    """The objects of a JSONL file. UserError with `remedy` if the file cannot be read."""
+    try:
+        lines = content_of(path).splitlines()
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}); {remedy}") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                yield f"{path}:{number}", number, json.loads(line, object_pairs_hook=as_row)
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"{path}:{number}: not a JSON object ({error}); write one object a line"
+            ) from None
+
+
+def objects(file: Path) -> Iterator[Row]:
+    """The rows of a file that is not JSONL; every cell of a CSV or TSV file is a text. Raises
+    OSError, ValueError, TypeError, RecursionError or csv.Error."""
+    if file.suffix == ".json":
+        yield from json.loads(file.read_bytes(), object_pairs_hook=as_row)
+    elif file.suffix == ".parquet":
+        from pyarrow.parquet import ParquetFile
+
+        for batch in ParquetFile(file).iter_batches():
+            as_row([(name, None) for name in batch.schema.names])
+            yield from exact(batch)
+    elif file.suffix in (".csv", ".tsv"):
+        text = io.StringIO(content_of(file).decode("utf-8-sig"), newline="")
+        delimiter = "," if file.suffix == ".csv" else "\t"
+        reader = csv.reader(text, delimiter=delimiter, strict=True)
+        head = next(reader, [])
+        for cells in filter(None, reader):
+            if len(cells) != len(head):
+                raise ValueError(
+                    f"line {reader.line_num} has more or fewer cells than the head; "
+                    "quote cells that hold a delimiter"
+                )
+            yield as_row([*zip(head, map(as_written, cells), strict=True)])
+    else:
+        raise ValueError("unknown ending")
+
+
+def content_of(file: Path) -> bytes:
+    """The content of a text file. Raises OSError, and UserError for UTF-16."""
+    content = file.read_bytes()
+    if content.startswith(UTF16) or 0 in content[:2]:
+        raise UserError(f"{file}: is text in UTF-16; save it as UTF-8")
+    return content
+
+
+def as_row(pairs: list[tuple[str, Any]]) -> Row:
+    """The cells of a row by column. ValueError for two columns of one name: one would be lost."""
+    row = dict(pairs)
+    names = [name for name, _ in pairs if name]  # empty columns of a spreadsheet have none
+    for name in row if len(row) < len(pairs) else ():
+        if names.count(name) > 1:
+            raise ValueError(f"two columns are called {name!r}; rename or remove one")
+    return row
+
+
+def as_written(cell: str) -> str:
+    """The text of a cell; 27.0 is 27, as tables of numbers are saved."""
+    return re.sub(r"^(-?[0-9]+)\.0$", r"\1", cell)
+
+
+def exact(table: "Table") -> list[Row]:
+    """The rows of a table; a float32 is its shortest decimal, 0.1 and not 0.10000000149011612."""
+    import pyarrow
+
+    fields = list(table.schema)
+    for kind in (pyarrow.string(), pyarrow.float64()):
+        schema = [field.with_type(without_float32(field.type, kind)) for field in fields]
+        table = table.cast(pyarrow.schema(schema))
+    return table.to_pylist()
+
+
+def without_float32(kind: "DataType", other: "DataType") -> "DataType":
+    """A type of Arrow's with another in place of every float32 in it."""
+    import pyarrow
+
+    if kind == pyarrow.float32():
+        return other
+    if pyarrow.types.is_list(kind):
+        return pyarrow.list_(without_float32(kind.value_type, other))
+    if pyarrow.types.is_struct(kind):
+        return pyarrow.struct([f.with_type(without_float32(f.type, other)) for f in kind])
+    return kind
+
+
+def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
+    """The rows, each with a place for messages and its number."""
+    for number, row in enumerate(rows, start=1):
+        yield f"{place} row {number}", number, row
