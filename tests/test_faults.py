@@ -4,6 +4,7 @@ The reference run has two epochs of three steps, with two prompts and four micro
 A killed and resumed run must end with the same bits as this one."""
 
 import json
+import os
 import shutil
 import signal
 
@@ -14,6 +15,8 @@ from pods import files
 from pods.runs import checkpoints
 from tests import faults, processes
 from tests.fake_run import make_run
+from tests.figures import ledger_file
+from tests.test_inspect import record
 
 SETTINGS = [
     *processes.SMALL,
@@ -223,6 +226,73 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     assert started == sorted(set(started))
     rates = [line["learning_rate"] for line in metrics]
     assert rates == [1e-3 * (1000 * seconds / 500_000) for seconds in started]
+
+
+SILENT = """
+import os
+import sys
+
+def closes(completions, **_):
+    print("a line of a reward")
+    for stream in (sys.stdout, sys.stderr):
+        stream.close()
+    os.closerange(1, 3)
+    return [0.0] * len(completions)
+"""
+
+
+@pytest.mark.parametrize("fault", [faults.reader_is_gone, faults.terminal_is_gone, None])
+def test_lines_that_cannot_be_printed_end_no_training(fault, folder, reference):
+    """With no fault, a reward closes the streams."""
+    (folder / "own.py").write_text(SILENT)
+    silent = f"rewards.functions.silent={folder / 'own.py'}:closes", "rewards.weights.silent=0"
+    run(folder, *(() if fault else silent), fault=fault)
+    path = folder / "checkpoints" / "r"
+    assert steps_of(path) == [2, 4, 6]
+    if fault:
+        assert_same_run(path, reference)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(faults.reader_is_gone, 0), (faults.stdout_is_full, 1)],
+    ids=["head", "full"],
+)
+def test_a_result_may_be_read_in_part_but_must_not_be_lost(fault, code, tmp_path):
+    ledger_file(make_run(tmp_path / "checkpoints", "r", steps=()), [record(1, "q", [0, 1])])
+    processes.run(tmp_path, "run=r", script="scripts/inspect.py", fault=fault, code=code)
+
+
+def test_a_warning_saves_the_run_and_a_hang_up_ends_it(folder):
+    """SIGUSR2 is a scheduler's: time is short. SIGHUP comes from the terminal and its shell."""
+    path = folder / "checkpoints" / "r"
+    endless = ["max_steps=200000", "checkpoint.every_steps=null", "clock=measured"]
+    process = processes.Process(folder, *keys(folder, *endless), fault=faults.terminal_is_gone)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        before = len(lines(path))
+        processes.wait_for(lambda before=before: len(lines(path)) > before, [process])
+        saved = steps_of(path)
+        os.kill(process.pid, number)
+        processes.wait_for(lambda saved=saved: len(steps_of(path)) > len(saved), [process])
+    os.kill(process.pid, signal.SIGHUP)
+    os.kill(process.pid, signal.SIGHUP)
+    assert process.end() == 128 + signal.SIGHUP
+    assert len(steps_of(path)) == 3
+    assert steps_of(path)[-1] == lines(path)[-1]["step"]
+
+
+def test_a_signal_that_is_ignored_stays_so(folder):
+    def nohup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = processes.Process(folder, *keys(folder, "max_steps=2000"), fault=nohup)
+    path = folder / "checkpoints" / "r"
+    processes.wait_for(lambda: faults.trained(path), [process])
+    os.kill(process.pid, signal.SIGHUP)
+    step = lines(path)[-1]["step"]
+    processes.wait_for(lambda: lines(path)[-1]["step"] > step + 1, [process])
+    process.terminate()
+    assert process.end() == 128 + signal.SIGTERM
 
 
 def test_resume_rules(folder, reference):
