@@ -9,7 +9,7 @@ from typing import Any
 from datasets import Dataset
 from omegaconf import OmegaConf
 from peft import load_peft_weights, set_peft_model_state_dict
-from transformers import PreTrainedModel, PrinterCallback, set_seed
+from transformers import PreTrainedModel, PrinterCallback
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
@@ -78,7 +78,6 @@ def build_trainer(
     except ValueError as error:  # our keys have no such value
         raise UserError(f"trl={config.trl}: TRL refuses it: {error}") from error
     refuse_changes(arguments, wanted)
-    set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
     trainer = RunTrainer(
         config=config,
         policy=policy,
