@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 
 import pytest
 import torch
@@ -274,11 +275,14 @@ def test_a_warning_saves_the_run_and_a_hang_up_ends_it(folder):
         saved = steps_of(path)
         os.kill(process.pid, number)
         processes.wait_for(lambda saved=saved: len(steps_of(path)) > len(saved), [process])
-    os.kill(process.pid, signal.SIGHUP)
-    os.kill(process.pid, signal.SIGHUP)
+    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGHUP, signal.SIGHUP):
+        os.kill(process.pid, number)
+        time.sleep(2.0 if number == signal.SIGSTOP else 0.0)
     assert process.end() == 128 + signal.SIGHUP
     assert len(steps_of(path)) == 3
-    assert steps_of(path)[-1] == lines(path)[-1]["step"]
+    last = checkpoints.find(path)[-1]
+    assert last.step == lines(path)[-1]["step"]
+    assert last.meta["outside_seconds"]["stopped"] >= 2.0  # no step is as long for it
 
 
 def test_a_signal_that_is_ignored_stays_so(folder):

@@ -178,6 +178,7 @@ class RunCallback(TrainerCallback):
         for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
             self.watch(line)
         self.stop.handle_signals()
+        self.clock.watch_stops()
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
