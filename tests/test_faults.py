@@ -254,6 +254,62 @@ def test_lines_that_cannot_be_printed_end_no_training(fault, folder, reference):
         assert_same_run(path, reference)
 
 
+FORKING = """
+import os
+
+def returns(completions, **_):
+    os.fork()
+    return [0.0] * len(completions)
+
+def exits(completions, **_):
+    child = os.fork()
+    if child == 0:
+        raise SystemExit(3)
+    return [float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 3)] * len(completions)
+
+def forking(step):
+    batch = yield step.prompts, step.m
+    os.fork()
+    return range(len(batch))
+"""
+
+
+@pytest.mark.parametrize("name", ["returns", "exits", "algorithm"])
+def test_a_child_that_the_users_code_forks_does_not_train(name, folder):
+    (folder / "own.py").write_text(FORKING)
+    file = folder / "own.py"
+    own = f"algorithm={file}:forking"
+    if name != "algorithm":
+        own = f"rewards.functions.own={file}:{name}"
+    run(folder, own, "max_steps=2")
+    path = folder / "checkpoints" / "r"
+    assert [line["step"] for line in lines(path)] == [1, 2]
+    assert len(rollouts(path)) == 4
+    assert steps_of(path) == [2]
+
+
+THREAD = """
+import threading
+
+hold = threading.Event()
+waiting = threading.Thread(target=hold.wait, name="my-thread")
+
+def starts(completions, **_):
+    if not waiting.is_alive():
+        waiting.start()
+    return [0.0] * len(completions)
+"""
+
+
+def test_threads_that_keep_a_finished_process_alive_are_named(folder):
+    (folder / "own.py").write_text(THREAD)
+    own = f"rewards.functions.own={folder / 'own.py'}:starts"
+    process = processes.Process(folder, *keys(folder, own, "max_steps=2"))
+    processes.wait_for(lambda: "my-thread" in process.stderr, [process])
+    process.kill()
+    assert steps_of(folder / "checkpoints" / "r") == [2]
+
+
 @pytest.mark.parametrize(
     ("fault", "code"),
     [(faults.reader_is_gone, 0), (faults.stdout_is_full, 1)],

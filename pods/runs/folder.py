@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from pods import files, ranks
 from pods.config.command import load_config
-from pods.config.errors import UserError
+from pods.config.errors import RunFailed, UserError
 from pods.config.keys import TrainConfig, changes, flat
 from pods.config.sweeps import may_change
 from pods.files import aside, write_atomic
@@ -63,6 +63,18 @@ class RunFolder:
             ) from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
+
+    def keep_lock(self) -> None:
+        """Take the lock again if its file was removed. RunFailed if another training has the folder
+        since then: this one must not write to it."""
+        path = self.path / ".lock"
+        try:
+            if not path.exists() or not os.path.samestat(
+                os.fstat(self._lock.fileno()), path.stat()
+            ):
+                self._take()
+        except UserError as error:
+            raise RunFailed(f"{path} was removed, and then: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         if ranks.is_main():

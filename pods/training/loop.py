@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -125,6 +127,7 @@ class Save:
         """Write a checkpoint, outside of the training's seconds; counters: those of Meter."""
         clock = self.trainer.clock
         with clock.phase("checkpoint"):
+            ranks.from_main(self.folder.keep_lock)
             meta = {
                 "train_seconds": clock.train_seconds,
                 "seconds_before_step": clock.before_step,
@@ -307,8 +310,24 @@ def run(loop: RunCallback) -> None:
             print(f"{config.run}: {end}; next: {evaluate} {typed_as('run', config.run)}")
         else:
             ranks.say(f"{end}; stopped by signal {loop.stop.signal}; run again to resume")
+    threading.Thread(target=name_threads, daemon=True).start()
     if loop.stop.signal:
         sys.exit(128 + loop.stop.signal)
+
+
+def name_threads() -> None:
+    """Say after some seconds which threads keep the process alive, if it is."""
+    time.sleep(5)
+    names = [
+        thread.name
+        for thread in threading.enumerate()
+        if not thread.daemon and thread is not threading.main_thread()
+    ]
+    if names:
+        ranks.say(
+            f"the run is saved, but the process cannot end before its threads: {', '.join(names)}; "
+            "end them in your reward function, or stop the process"
+        )
 
 
 @contextmanager
