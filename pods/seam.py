@@ -77,7 +77,7 @@ class TrlSeam(trl.GRPOTrainer):
         return batch
 
     def _calculate_rewards(
-        self, inputs: list[dict], prompts: list, completions: list, completion_ids: list
+        self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
         """By checked functions. Columns of log_extra have a value for each completion: None in
         those that TRL's table has already, and no function logged now."""
@@ -85,7 +85,7 @@ class TrlSeam(trl.GRPOTrainer):
         pairs = zip(self.reward_funcs, self.reward_func_names, strict=True)
         functions = [checked(*pair, step) for pair in pairs]
         with changed(self, reward_funcs=functions):
-            table = super()._calculate_rewards(inputs, prompts, completions, completion_ids)
+            table = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         pending = self._pending_extra_logs
         for column in {*pending, *self._logs["extra"]}:
             if len(pending[column]) != len(prompts):

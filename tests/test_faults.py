@@ -305,7 +305,8 @@ def test_threads_that_keep_a_finished_process_alive_are_named(folder):
     (folder / "own.py").write_text(THREAD)
     own = f"rewards.functions.own={folder / 'own.py'}:starts"
     process = processes.Process(folder, *keys(folder, own, "max_steps=2"))
-    processes.wait_for(lambda: "my-thread" in process.stderr, [process])
+    printed = folder / "stderr"
+    processes.wait_for(lambda: printed.exists() and "my-thread" in printed.read_text(), [process])
     process.kill()
     assert steps_of(folder / "checkpoints" / "r") == [2]
 
@@ -366,6 +367,25 @@ def test_resume_rules(folder, reference):
     run(folder, f"resume={path / 'checkpoint-4'}")
     assert [p.name for p in (path / "set-aside").iterdir()] == ["checkpoint-6.0"]
     assert_same_run(path, reference)
+
+
+def test_a_run_goes_on_with_other_questions_or_another_file_only_if_it_is_told_to(folder):
+    file, data = folder / "own.py", folder / "data" / "gsm8k" / "train.jsonl"
+    file.write_text("def own(completions): return [0.0] * len(completions)")
+    own = f"rewards.functions.own={file}:own"
+    run(folder, own, "max_steps=2")
+    for changed in (file, data):
+        original = changed.read_text()
+        changed.write_text(original.replace("0.0", "1.0").replace("#### ", "#### 1"))
+        last = failed(folder, own, "max_steps=4", code=2)
+        assert "resume_changed=true" in last
+        assert (f"rewards.functions.own={file}" in last) is (changed == file)
+        assert ("questions of the train split" in last) is (changed == data)
+        if changed == file:
+            changed.write_text(original)
+    run(folder, own, "max_steps=4", "resume_changed=true")
+    run(folder, own, "max_steps=6")  # the digests of its checkpoint are those of now
+    assert [line["step"] for line in lines(folder / "checkpoints" / "r")] == [*range(1, 7)]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, choose
-from pods.engines.trl import generation_arguments
+from pods.engines.trl import generation_arguments, reset_generation
 from pods.models import is_adapter
 from pods.models.policy import Policy, load_tokenizer
 from pods.pods_config import PodsConfig
@@ -78,6 +78,8 @@ def build_trainer(
     except ValueError as error:  # our keys have no such value
         raise UserError(f"trl={config.trl}: TRL refuses it: {error}") from error
     refuse_changes(arguments, wanted)
+    if config.engine == "trl" and not arguments.use_vllm:
+        reset_generation(policy.model)
     trainer = RunTrainer(
         config=config,
         policy=policy,

@@ -136,6 +136,7 @@ class Save:
                 "checkpoint_best": self.best,
                 "seed": self.config.seed,
                 "ranks": ranks.world_size(),
+                "digests": self.folder.digests,
                 **self.provenance,
             }
             checkpoints.write(self.trainer, self.folder.path, meta)
