@@ -141,8 +141,7 @@ def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None
             continue
         try:
             signature = inspect.signature(reward, follow_wrapped=False)
-            optional = {"log_extra", "log_metric"} & signature.parameters.keys()  # not of every TRL
-            signature.bind(**dict.fromkeys([*names, *optional]))
+            signature.bind(**dict.fromkeys([*names, "log_extra", "log_metric"]))
         except TypeError as error:
             raise ValueError(
                 f"reward function {reward.__name__} cannot be called: {error}; TRL calls it with "

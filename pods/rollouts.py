@@ -178,9 +178,11 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
         ) from error
 
 
-def reward_values(function: str, values: object, count: int, step: str) -> list[float | None]:
+def reward_values(
+    function: str, values: object, count: int, step: str, *, nan: bool = True
+) -> list[float | None]:
     """What a reward function returned for `count` completions, as numbers; None, and NaN as in TRL,
-    where it does not score one. RewardError: it is anything else."""
+    where it does not score one. RewardError: it is anything else. nan: whether NaN is taken."""
     name = f"reward function {function}"
     try:
         if isinstance(values, str | bytes | Mapping):
@@ -204,7 +206,7 @@ def reward_values(function: str, values: object, count: int, step: str) -> list[
                 number = np.inf if isinstance(value, str | bytes) else float(value)
             except (TypeError, ValueError, OverflowError):
                 number = np.inf
-            if abs(number) > LARGEST:
+            if abs(number) > LARGEST or (np.isnan(number) and not nan):
                 raise RewardError(
                     f"{name} returned {value!r:.60} for completion {i} of {step}; "
                     "a finite number or None is required, in float32 (up to 3.4e38)"

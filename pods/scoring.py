@@ -12,8 +12,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from pods.config.errors import UserError
 from pods.config.functions import FAILURES, contained, load, place
 from pods.config.keys import RewardsKeys, grader, reward_weights
@@ -164,17 +162,9 @@ class Reward:
 
     def numbers(self, values: object, arguments: dict[str, Any]) -> list[float]:
         """The checked result; None counts as 0, and NaN is refused."""
-        step = step_of(arguments)
         count = len(arguments["completions"])
-        numbers = []
-        for i, value in enumerate(reward_values(self.__name__, values, count, step)):
-            if value is not None and np.isnan(value):
-                raise RewardError(
-                    f"reward function {self.__name__} returned nan for completion {i} of {step}; "
-                    "a finite number or None is required"
-                )
-            numbers.append(value or 0.0)
-        return numbers
+        numbers = reward_values(self.__name__, values, count, step_of(arguments), nan=False)
+        return [number or 0.0 for number in numbers]
 
     def values(self, arguments: dict[str, Any]) -> object:
         """What the function returns for the arguments that it takes."""
