@@ -62,6 +62,8 @@ def train(config: TrainConfig) -> None:
             rehearse(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
+            split = {"questions of the train split": runs.digest_of_questions(questions)}
+            folder.compare(start, runs.digests_of_files(config) | split)
             model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:
@@ -70,6 +72,9 @@ def train(config: TrainConfig) -> None:
             evaluate = None
             if config.evaluation.every_seconds:
                 evaluate = midrun.MidRun(config, trainer.engine, tokenizer, folder.evaluations)
+                split = f"questions of the {config.evaluation.split} split"
+                digest = runs.digest_of_questions(evaluate.questions.rows)
+                folder.compare(start, {split: digest})
             callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start)
             trainer.add_callback(callback)
         loop.run(callback)

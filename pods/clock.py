@@ -6,6 +6,8 @@ With a price list a step counts as the seconds that its rollouts would take on t
 a run ends at the same step with the same seconds on any machine, however busy.
 """
 
+import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ import numpy as np
 from pods import ranks
 from pods.config.keys import Prices
 
+TICK = 0.1  # s between two looks at the time while a run is watched for stops
 STEP_PHASES = ("generate", "score", "select", "update")
 ByPhase = dict[str, float]  # seconds, or GiB
 
@@ -33,6 +36,9 @@ class Clock:
     step_peak: ByPhase = field(default_factory=dict)  # GiB, of the newest step
     outside: ByPhase = field(default_factory=lambda: defaultdict(float))  # s, load, ...
     step_started: float = 0.0
+    stopped: float = 0.0  # s for which the process was stopped: Ctrl-Z, SIGSTOP, a suspended job
+    looked: float = 0.0  # when a thread looked at the time last
+    longest_gap: float = 0.0  # s between two looks, since the phase began
     running: str = "update"  # the phase of now, or of an error: what is in no other is the update
 
     def __post_init__(self) -> None:
@@ -52,16 +58,54 @@ class Clock:
         """Seconds since the clock was made, everything included."""
         return self.now() - self.started
 
+    def watch_stops(self) -> None:
+        """From now on the time for which the process is stopped is not counted.
+
+        A thread looks at the time again and again. A long gap is a stop if SIGCONT came, with which
+        a stopped process goes on: a busy machine sends none.
+        """
+
+        def look_again() -> None:
+            while True:
+                self.look()
+                time.sleep(TICK)
+
+        self.look()
+        self.longest_gap = 0.0
+        threading.Thread(target=look_again, daemon=True).start()
+        signal.signal(signal.SIGCONT, self.resumed)
+
+    def look(self) -> float:
+        """The time now, of a process that runs now."""
+        now = self.now()
+        self.longest_gap = max(self.longest_gap, now - self.looked)
+        self.looked = now
+        return now
+
+    def resumed(self, *_: object) -> None:
+        """The handler of SIGCONT. Schedulers also send it to a process that was not stopped."""
+        self.look()
+        if self.longest_gap > 5 * TICK:
+            self.stopped += self.longest_gap
+            self.outside["stopped"] += self.longest_gap
+        self.longest_gap = 0.0
+
+    def running_time(self) -> float:
+        """Seconds without those for which the process was stopped."""
+        now = self.look()
+        self.longest_gap = 0.0
+        return now - self.stopped
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time a block: a phase of the step, or something outside of training."""
-        start = self.now()
+        start = self.running_time()
         self.running = name
         try:
             yield
             self.running = "update"
         finally:
-            seconds = self.now() - start
+            seconds = self.running_time() - start
             if name in STEP_PHASES:
                 self._add(name, seconds)
             else:
@@ -73,14 +117,14 @@ class Clock:
         self.step = {}
         self.step_peak = {}
         self.peak()  # discards the peak since the last step
-        self.step_started = self.now()
+        self.step_started = self.running_time()
 
     def end_step(self, priced: ByPhase | None = None) -> None:
         """The step ends now: what its other phases left is its update.
 
         priced: seconds by phase that count in place of the measured ones.
         """
-        seconds = self.now() - self.step_started
+        seconds = self.running_time() - self.step_started
         self._add("update", seconds - sum(self.step.values()))
         # A step of several ranks took as long as its slowest.
         steps = ranks.gather([(seconds, self.step)])

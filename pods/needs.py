@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-# Arguments of TRL that only its own advantages read: the default, and what has their effect.
+# Arguments of TRL that only its own advantages read: the default, and for other values the name of
+# our advantage function with their effect.
 OF_TRL_ADVANTAGES = {
-    "scale_rewards": ("group", "advantage=dr_grpo, which does not scale"),
-    "multi_objective_aggregation": ("sum_then_normalize", "advantage=gdpo, which normalises first"),
+    "scale_rewards": ("group", {"none": "dr_grpo"}),
+    "multi_objective_aggregation": ("sum_then_normalize", {"normalize_then_sum": "gdpo"}),
 }
 
 
@@ -57,8 +58,12 @@ def misfits(
         yield f"advantage={advantage}: algorithm={algorithm} has its own; leave advantage=kept"
     if needs.keeps_all and advantage == "kept":
         return  # TRL's own advantages read them
-    for name, (default, instead) in OF_TRL_ADVANTAGES.items():
+    for name, (default, equivalents) in OF_TRL_ADVANTAGES.items():
         value = arguments.get(name, default)
+        if isinstance(value, bool):
+            value = "group" if value else "none"  # as TRL reads them
         if value != default:
-            remedy = "leave it out" if needs.own_advantages else f"set {instead}"
+            remedy = "leave it out"
+            if value in equivalents and advantage == "kept" and not needs.own_advantages:
+                remedy = f"set advantage={equivalents[value]} in its place"
             yield f"{prefix}{name}={value}: algorithm={algorithm} does not read it; {remedy}"

@@ -63,6 +63,18 @@ def refuse_rows(
         refuse_signatures(rewards, [] if args.remove_unused_columns else [*row])
 
 
+def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
+    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would draw none
+    of them."""
+    P = args.generation_batch_size // args.num_generations
+    if hasattr(dataset, "__len__") and len(dataset) < P:
+        raise ValueError(
+            f"train_dataset: has {len(dataset)} rows, and a step needs {P} (generation_batch_size="
+            f"{args.generation_batch_size} / num_generations={args.num_generations}); "
+            "lower per_device_train_batch_size or gradient_accumulation_steps"
+        )
+
+
 def rehearse_on_first_rows(
     args: "PodsConfig",
     function: Algorithm,
@@ -129,8 +141,7 @@ def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None
             continue
         try:
             signature = inspect.signature(reward, follow_wrapped=False)
-            optional = {"log_extra", "log_metric"} & signature.parameters.keys()  # not of every TRL
-            signature.bind(**dict.fromkeys([*names, *optional]))
+            signature.bind(**dict.fromkeys([*names, "log_extra", "log_metric"]))
         except TypeError as error:
             raise ValueError(
                 f"reward function {reward.__name__} cannot be called: {error}; TRL calls it with "

@@ -4,21 +4,20 @@
     uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.brevity=0.5
 """
 
+import asyncio
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, load, place
+from pods.config.functions import FAILURES, contained, load, place
 from pods.config.keys import RewardsKeys, grader, reward_weights
 from pods.rewards import Scorer
+from pods.rollouts import RewardError, reward_values
 
-LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
 MADE_UP = {  # beside the columns of a question, for one call before a model loads
     "completions": ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>", "2"],
     "completion_ids": [[0], [0]],
@@ -26,10 +25,6 @@ MADE_UP = {  # beside the columns of a question, for one call before a model loa
     "log_extra": lambda *_: None,  # TRL's
     "log_metric": lambda *_: None,
 }
-
-
-class RewardError(UserError):
-    """A reward function raised or returned something other than one finite number each."""
 
 
 class ChatText(str):
@@ -71,11 +66,20 @@ class Rewards(AbstractContextManager):
         self.scores: dict[str, list[float]] = {}  # of those completions, by function
         self.functions = [self.function(name) for name in self.weights]
 
-    def function(self, name: str) -> "Reward":
-        """The reward function of this name, the user's or a built-in one."""
-        if name in self.own:
-            return Reward(name, load(f"rewards.functions.{name}", self.own[name]))
-        return Reward(name, partial(self.built_in, name), as_chats=False)
+    def function(self, name: str) -> Callable:
+        """The reward function of this name, the user's or a built-in one. TRL awaits all `async
+        def` functions at once, and knows one by being one."""
+        if name not in self.own:
+            return Reward(name, partial(self.built_in, name), as_chats=False)
+        reward = Reward(name, load(f"rewards.functions.{name}", self.own[name]))
+        if not inspect.iscoroutinefunction(reward.function):
+            return reward
+
+        async def later(**arguments: Any) -> list[float]:
+            return await reward.later(arguments)
+
+        later.__name__ = name
+        return later
 
     def built_in(
         self,
@@ -100,7 +104,9 @@ class Rewards(AbstractContextManager):
             if name not in self.own:
                 continue
             try:
-                reward(**columns)
+                values = reward(**columns)
+                if inspect.iscoroutine(values):
+                    asyncio.run(values)
             except RewardError as error:
                 raise UserError(f"rewards.functions.{name}={self.own[name]}: {error}") from error
 
@@ -111,72 +117,82 @@ class Rewards(AbstractContextManager):
 class Reward:
     """One reward function with checked results; TRL calls it by keywords."""
 
-    def __init__(self, name: str, function: Callable[..., Sequence], as_chats: bool = True) -> None:
+    def __init__(self, name: str, function: Callable, as_chats: bool = True) -> None:
         """as_chats: whether it receives texts that read as a chat too."""
         self.__name__ = name
         self.function = function
         self.as_chats = as_chats
 
     def __call__(self, **arguments: Any) -> list[float]:
-        """One float per completion. Raises RewardError naming function, completion and step."""
+        """One float per completion; of an `async def` function too. Raises RewardError naming
+        function, completion and step."""
+        arguments = self.readable(arguments)
+        with self.named_errors(arguments):
+            return self.numbers(self.values(arguments), arguments)
+
+    async def later(self, arguments: dict[str, Any]) -> list[float]:
+        """The same of an `async def` function, beside other ones."""
+        arguments = self.readable(arguments)
+        with self.named_errors(arguments):
+            return self.numbers(await self.function(**self.taken(arguments)), arguments)
+
+    def readable(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with texts that read as chats too, if the function is the user's."""
+        if not self.as_chats:
+            return arguments
         prompts = arguments["prompts"]
-        completions = arguments["completions"]
-        if self.as_chats:
-            questions = arguments.get("question", prompts)
-            arguments["prompts"] = [
-                ChatText(*pair) for pair in zip(prompts, questions, strict=True)
-            ]
-            arguments["completions"] = [ChatText(text) for text in completions]
-        name = f"reward function {self.__name__}"
-        step = f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"
+        questions = arguments.get("question", prompts)
+        chats = [ChatText(*pair) for pair in zip(prompts, questions, strict=True)]
+        completions = [ChatText(text) for text in arguments["completions"]]
+        return {**arguments, "prompts": chats, "completions": completions}
+
+    @contextmanager
+    def named_errors(self, arguments: dict[str, Any]) -> Iterator[None]:
+        """An error of the function in this block names it, the step and the completion."""
         try:
-            values = self.values(arguments)
+            with contained():
+                yield
+        except RewardError:
+            raise
         except FAILURES as error:
             raise RewardError(
-                f"{name} raised {error!r}{place(error)} on {self.failing(arguments)} of {step}"
+                f"reward function {self.__name__} raised {error!r}{place(error)} "
+                f"on {self.failing(arguments)} of {step_of(arguments)}"
             ) from error
-        if len(values) != len(completions):
-            raise RewardError(
-                f"{name} returned {len(values)} values for {len(completions)} completions of "
-                f"{step}; return one for each"
-            )
-        numbers = [number(value) for value in values]
-        for i, value in enumerate(numbers):
-            if not abs(value) <= LARGEST:  # of NaN it is not true either
-                raise RewardError(
-                    f"{name} returned {values[i]!r:.60} for completion {i} of {step}; "
-                    "a finite number or None is required, in float32 (up to 3.4e38)"
-                )
-        return numbers
 
-    def values(self, arguments: dict[str, Any]) -> list[float | None]:
+    def numbers(self, values: object, arguments: dict[str, Any]) -> list[float]:
+        """The checked result; None counts as 0, and NaN is refused."""
+        count = len(arguments["completions"])
+        numbers = reward_values(self.__name__, values, count, step_of(arguments), nan=False)
+        return [number or 0.0 for number in numbers]
+
+    def values(self, arguments: dict[str, Any]) -> object:
         """What the function returns for the arguments that it takes."""
+        values = self.function(**self.taken(arguments))
+        return asyncio.run(values) if inspect.iscoroutine(values) else values
+
+    def taken(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments that the function has parameters for."""
         parameters = inspect.signature(self.function).parameters
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            arguments = {name: arguments[name] for name in parameters if name in arguments}
-        return list(self.function(**arguments))
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            return arguments
+        return {name: arguments[name] for name in parameters if name in arguments}
 
     def failing(self, arguments: dict[str, Any]) -> str:
         """The first completion on which the function raises, with its text."""
+        if inspect.iscoroutinefunction(self.function):  # a loop runs here already
+            return "a completion"
         for i, completion in enumerate(arguments["completions"]):
             row = {}  # lists are columns, one value a completion; others are of the step
             for key, value in arguments.items():
                 row[key] = value[i : i + 1] if isinstance(value, list) else value
             try:
-                self.values(row)
+                with contained():
+                    self.values(row)
             except FAILURES:
                 return f"completion {i} ({completion!r})"
         return "all completions"
 
 
-def number(value: object) -> float:
-    """The value as a float, None as 0; NaN if it is no number, such as the text "1.0", and if no
-    float can hold it."""
-    if value is None:
-        return 0.0
-    if isinstance(value, str | bytes):
-        return np.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
+def step_of(arguments: dict[str, Any]) -> str:
+    return f"step {getattr(arguments.get('trainer_state'), 'global_step', 0)}"

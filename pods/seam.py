@@ -1,8 +1,9 @@
 """GRPOTrainer with public names; the one file with private names of TRL, transformers and Unsloth.
 TRL's own code builds the tensors: it is answered with rollouts and rewards.
 
-    overridden      _generate_and_score_completions, compute_loss, _save_optimizer_and_scheduler,
-                    _load_optimizer_and_scheduler
+    overridden      _generate_and_score_completions, _calculate_rewards, compute_loss,
+                    _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,
+                    _load_from_checkpoint
     set for a call  _generate, _calculate_rewards, use_vllm, mask_truncated_completions,
                     num_generations_eval, top_k, _metrics
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
@@ -10,7 +11,7 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,12 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import trl
-from accelerate.utils import set_seed
+from accelerate.utils import is_peft_model, set_seed
 
 from pods import ranks
 from pods.batch import AlgorithmError, Completion, Prompt, Rollout
+from pods.config.functions import contained
 from pods.metrics import Metrics
 from pods.order import DataOrder
+from pods.rollouts import reward_values
 
 Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 
@@ -47,6 +50,7 @@ class TrlSeam(trl.GRPOTrainer):
     it draws, and what a checkpoint adds: train_batch, draw_share, write_state, read_state."""
 
     _earlier = 0  # micro-steps before the first that TRL counts
+    extras: list[dict[str, Any]]  # column -> value of log_extra, of each rollout of the step so far
 
     def train_batch(self, inputs: list[dict]) -> Tensors:
         """TRL's batch of a generation; inputs: a row for each rollout of this rank."""
@@ -67,7 +71,26 @@ class TrlSeam(trl.GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict]) -> Tensors:
         if self.model.training:
             return self.train_batch(inputs)
-        return super()._generate_and_score_completions(inputs)
+        batch = super()._generate_and_score_completions(inputs)
+        for values in self._logs["extra"].values():  # a new column has none of earlier prompts
+            values.extendleft([None] * (len(self._logs["prompt"]) - len(values)))
+        return batch
+
+    def _calculate_rewards(
+        self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
+    ) -> torch.Tensor:
+        """By checked functions. Columns of log_extra have a value for each completion: None in
+        those that TRL's table has already, and no function logged now."""
+        step = f"step {self.state.global_step}"
+        pairs = zip(self.reward_funcs, self.reward_func_names, strict=True)
+        functions = [checked(*pair, step) for pair in pairs]
+        with changed(self, reward_funcs=functions):
+            table = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        pending = self._pending_extra_logs
+        for column in {*pending, *self._logs["extra"]}:
+            if len(pending[column]) != len(prompts):
+                pending[column] = [None] * len(prompts)
+        return table
 
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
         corrects = "importance_sampling_ratio" in inputs  # else TRL's own engine is in use, or none
@@ -78,8 +101,18 @@ class TrlSeam(trl.GRPOTrainer):
         with changed(self, use_vllm=self.use_vllm or corrects, _metrics=logs):
             return super().compute_loss(model, inputs, *args, **kwargs)
 
-    def tensors(self, prompts: list, rollouts: list[Rollout], scores: torch.Tensor) -> Tensors:
-        """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks."""
+    def tensors(
+        self,
+        prompts: list,
+        rollouts: list[Rollout],
+        scores: torch.Tensor,
+        extras: Sequence[dict[str, Any]] = (),
+    ) -> Tensors:
+        """TRL's batch of this rank's rollouts; `scores`: (rows, functions) of all ranks. extras: of
+        each rollout what its table has beside it."""
+        columns = ranks.gather([name for row in extras for name in row])
+        for name in {*columns, *self._logs["extra"]}:
+            self._pending_extra_logs[name] = [row.get(name) for row in extras]
         logprobs = [rollout.completion.logprobs for rollout in rollouts]
         if None in logprobs:
             logprobs = None
@@ -151,7 +184,12 @@ class TrlSeam(trl.GRPOTrainer):
             [rollout.text for rollout in my_rollouts],
             [rollout.completion.token_ids for rollout in my_rollouts],
         )
-        self._pending_extra_logs.clear()  # columns of n rollouts, where TRL's table has m
+        extras = [
+            {name: values[i] for name, values in self._pending_extra_logs.items()}
+            for i in range(len(my_prompts))
+        ]
+        self.extras += ranks.gather(extras)[: len(prompts)]
+        self._pending_extra_logs.clear()  # TRL's table has rows of the kept rollouts
         return table[: len(prompts)].float().cpu().numpy()
 
     def log_step(self, advantages: list[float], metrics: Metrics) -> None:
@@ -170,14 +208,16 @@ class TrlSeam(trl.GRPOTrainer):
         micro_steps = self._earlier + self._step
         return micro_steps // (self.args.steps_per_generation * self.num_iterations)
 
+    @classmethod
+    def has_own_order(cls) -> bool:
+        """Whether a subclass chooses the rows of a step itself."""
+        names = ("_get_train_sampler", "get_train_dataloader")
+        return any(getattr(cls, name) is not getattr(TrlSeam, name) for name in names)
+
     @cached_property
     def data_order(self) -> DataOrder | None:
         """TRL's order of the training rows; None for a streamed data set, and for a subclass's."""
-        own_order = any(
-            getattr(type(self), name) is not getattr(TrlSeam, name)
-            for name in ("_get_train_sampler", "get_train_dataloader")
-        )
-        if own_order or not hasattr(self.train_dataset, "__len__"):
+        if self.has_own_order() or not hasattr(self.train_dataset, "__len__"):
             return None
         return DataOrder(self.train_dataset, self._get_train_sampler())
 
@@ -193,6 +233,15 @@ class TrlSeam(trl.GRPOTrainer):
         """The share of the generation's micro-batches in which a token counts; of one at least."""
         parts = ranks.gather([bool(counted_tokens(x).any()) for x in self._buffered_inputs])
         return max(1, sum(parts)) / len(parts)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        """transformers loads only the adapters in subfolders, if there is one: that of the
+        reference, "ref", of a PeftModel that was handed over. The trained one lies beside it."""
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        model = model or self.model
+        folder = Path(resume_from_checkpoint)
+        if is_peft_model(model) and any(folder.glob("*/adapter_config.json")):
+            model.load_adapter(str(folder), model.active_adapter, is_trainable=True)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
@@ -280,6 +329,24 @@ class TrlSeam(trl.GRPOTrainer):
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
         packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
         return {} if packed is None else {"update/packed": float(packed)}
+
+
+def checked(reward: Any, name: str, step: str) -> Any:
+    """A reward function whose result is checked (reward_values); a reward model is returned."""
+    if isinstance(reward, torch.nn.Module):
+        return reward
+
+    def call(completions: list, **arguments: Any) -> list[float | None]:
+        with contained():
+            values = reward(completions=completions, **arguments)
+        return reward_values(name, values, len(completions), step)
+
+    async def later(completions: list, **arguments: Any) -> list[float | None]:
+        with contained():
+            values = await reward(completions=completions, **arguments)
+        return reward_values(name, values, len(completions), step)
+
+    return later if inspect.iscoroutinefunction(reward) else call
 
 
 def counted_tokens(batch: Tensors) -> torch.Tensor:

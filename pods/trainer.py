@@ -19,7 +19,7 @@ import trl
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel as Model
 from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers import TrainerCallback
+from transformers import TrainerCallback, set_seed
 from trl.trainer.utils import get_config_model_id
 
 from pods import by_name, ranks
@@ -34,7 +34,12 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rehearsal import numbered, refuse_multi_turn, rehearse_on_first_rows
+from pods.rehearsal import (
+    numbered,
+    refuse_few_rows,
+    refuse_multi_turn,
+    rehearse_on_first_rows,
+)
 from pods.rollouts import Driver
 from pods.seam import Tensors, TrlSeam, changed
 
@@ -116,6 +121,9 @@ class PodsTrainer(TrlSeam):
         rehearse_on_first_rows(
             args, function, advantage, reward_funcs, train_dataset, eval_dataset, gives_logprobs
         )
+        if not type(self).has_own_order():
+            refuse_few_rows(args, train_dataset)
+        set_seed(args.seed)  # TRL 1.13 and 1.14 draw an adapter's first weights before they seed
         with engine_slots(args):
             super().__init__(
                 model=model,
@@ -133,6 +141,7 @@ class PodsTrainer(TrlSeam):
         # The argument that nothing reads in a step where TRL's own advantages do not stand.
         self.unread = next(args.problems(function, keeps_all=False), None)
         self.newest: Record | None = None
+        self.extras = []
         self.history: History = {}
         self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
         self.driver = Driver(
@@ -152,6 +161,7 @@ class PodsTrainer(TrlSeam):
 
     def train_batch(self, inputs: list[dict]) -> Tensors:
         """One step, from TRL's rows to TRL's batch: on all ranks the same prompts and rollouts."""
+        self.extras = []
         step, stream = self.next_step(ranks.gather(inputs))
         record = self.driver(step)  # generate, score and select, until the algorithm returns
         batch, self.newest = self.hand_over(record)  # TRL updates on it, then saves (write_state)
@@ -200,6 +210,7 @@ class PodsTrainer(TrlSeam):
             [record.prompts[batch.prompt[i]].row["prompt"] for i in mine],
             [record.rollouts[i] for i in mine],
             torch.as_tensor(scores, dtype=torch.float32),
+            [self.extras[i] for i in mine],
         )
         metrics = summary(record)
         if record.selection.advantages is None:  # TRL's own stand

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pty
 import resource
 import signal
 import sys
@@ -113,6 +114,29 @@ def evaluation_fails():
             raise EngineError("the engine is gone")
 
     before(midrun.MidRun, "__call__", act)
+
+
+def reader_is_gone():
+    """Of the pipe that stdout and stderr lead into, as `2>&1 | head -1` after its line."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    print_to(writer)
+
+
+def terminal_is_gone():
+    """A closed one, whose process ignores SIGHUP."""
+    master, terminal = pty.openpty()
+    os.close(master)
+    print_to(terminal)
+
+
+def stdout_is_full():
+    print_to(os.open("/dev/full", os.O_WRONLY), 1)
+
+
+def print_to(descriptor, *numbers):
+    for number in numbers or (1, 2):
+        os.dup2(descriptor, number)
 
 
 def gradient_is_nan():

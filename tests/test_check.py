@@ -36,6 +36,7 @@ def functions(tmp_path, monkeypatch):
             "lora.rank=null model.load_in_4bit=true",
             ["model.load_in_4bit=true: 4-bit weights are not trained", "set model.load_in_4bit=f"],
         ),
+        (f"run={'n' * 201}", ["has 201 bytes", "at most 200"]),
         ("rule=all", ["rule=all", "kept_per_prompt=4", "set 8", "max_variance"]),
         ("rule=best", ["rule=best", "percentile", "path/to/file.py:function"]),
         ("algorithm=best", ["algorithm=best", "greso", "speed"]),

@@ -117,6 +117,28 @@ def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(
     assert (clock.train_seconds, time.seconds) == (4.0, 134.0)
 
 
+def test_the_time_for_which_a_process_is_stopped_is_not_counted(clock, time):
+    def passing(seconds, ticks=1):
+        for _ in range(ticks):
+            time.seconds += seconds / ticks
+            clock.look()  # by the thread, which stops, too
+
+    clock.start_step()
+    with clock.phase("generate"):
+        passing(3.0, ticks=30)
+        passing(15.0)
+        clock.resumed()
+        passing(1.0, ticks=10)
+        clock.resumed()  # of a scheduler, before it ends the job
+    passing(4.0)  # a busy machine
+    clock.end_step()
+    clock.resumed()
+    assert clock.step == pytest.approx({"generate": 4.0, "update": 4.0})
+    assert clock.train_seconds == pytest.approx(8.0)
+    assert clock.wall_seconds == pytest.approx(23.0)
+    assert clock.outside["stopped"] == pytest.approx(15.0)
+
+
 def test_peaks_belong_to_their_phase(monkeypatch):
     readings = iter([90.0, 7.0, 0.5, 5.0, 3.0, 80.0, 2.0])  # GiB since the call before
     clock = Clock(peak=lambda: next(readings))

@@ -579,6 +579,11 @@ def only_long_questions(_: Path) -> None:
     Path("data/gsm8k/test.jsonl").write_text(2 * (json.dumps(row) + "\n"))
 
 
+def other_answers(_: Path) -> None:
+    path = Path("data/gsm8k/test.jsonl")
+    path.write_text(path.read_text().replace("#### ", "#### 1"))
+
+
 SCORED = "results_dir=results: gsm8k of fake was scored with another "
 SAME = "; ask for the same, or choose another results_dir"
 NOT_OURS = (
@@ -608,6 +613,12 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
         "",
         "tasks=gsm8k: all 2 prompts are longer than the run's sampling.max_prompt_length=512; "
         "name another task",
+    ),
+    (
+        other_answers,
+        "",
+        "results_dir=results: the questions of gsm8k, or their prompts, have changed since fake "
+        "was scored; restore them, or choose another results_dir",
     ),
     (None, "temperature=0.3", f"{SCORED}temperature (1.0 -> 0.3){SAME}"),
     (None, "seed=7 top_p=0.5", f"{SCORED}seed (0 -> 7), top_p (1.0 -> 0.5){SAME}"),

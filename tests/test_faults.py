@@ -4,8 +4,10 @@ The reference run has two epochs of three steps, with two prompts and four micro
 A killed and resumed run must end with the same bits as this one."""
 
 import json
+import os
 import shutil
 import signal
+import time
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from pods import files
 from pods.runs import checkpoints
 from tests import faults, processes
 from tests.fake_run import make_run
+from tests.figures import ledger_file
+from tests.test_inspect import record
 
 SETTINGS = [
     *processes.SMALL,
@@ -225,6 +229,133 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     assert rates == [1e-3 * (1000 * seconds / 500_000) for seconds in started]
 
 
+SILENT = """
+import os
+import sys
+
+def closes(completions, **_):
+    print("a line of a reward")
+    for stream in (sys.stdout, sys.stderr):
+        stream.close()
+    os.closerange(1, 3)
+    return [0.0] * len(completions)
+"""
+
+
+@pytest.mark.parametrize("fault", [faults.reader_is_gone, faults.terminal_is_gone, None])
+def test_lines_that_cannot_be_printed_end_no_training(fault, folder, reference):
+    """With no fault, a reward closes the streams."""
+    (folder / "own.py").write_text(SILENT)
+    silent = f"rewards.functions.silent={folder / 'own.py'}:closes", "rewards.weights.silent=0"
+    run(folder, *(() if fault else silent), fault=fault)
+    path = folder / "checkpoints" / "r"
+    assert steps_of(path) == [2, 4, 6]
+    if fault:
+        assert_same_run(path, reference)
+
+
+FORKING = """
+import os
+
+def returns(completions, **_):
+    os.fork()
+    return [0.0] * len(completions)
+
+def exits(completions, **_):
+    child = os.fork()
+    if child == 0:
+        raise SystemExit(3)
+    return [float(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 3)] * len(completions)
+
+def forking(step):
+    batch = yield step.prompts, step.m
+    os.fork()
+    return range(len(batch))
+"""
+
+
+@pytest.mark.parametrize("name", ["returns", "exits", "algorithm"])
+def test_a_child_that_the_users_code_forks_does_not_train(name, folder):
+    (folder / "own.py").write_text(FORKING)
+    file = folder / "own.py"
+    own = f"algorithm={file}:forking"
+    if name != "algorithm":
+        own = f"rewards.functions.own={file}:{name}"
+    run(folder, own, "max_steps=2")
+    path = folder / "checkpoints" / "r"
+    assert [line["step"] for line in lines(path)] == [1, 2]
+    assert len(rollouts(path)) == 4
+    assert steps_of(path) == [2]
+
+
+THREAD = """
+import threading
+
+hold = threading.Event()
+waiting = threading.Thread(target=hold.wait, name="my-thread")
+
+def starts(completions, **_):
+    if not waiting.is_alive():
+        waiting.start()
+    return [0.0] * len(completions)
+"""
+
+
+def test_threads_that_keep_a_finished_process_alive_are_named(folder):
+    (folder / "own.py").write_text(THREAD)
+    own = f"rewards.functions.own={folder / 'own.py'}:starts"
+    process = processes.Process(folder, *keys(folder, own, "max_steps=2"))
+    printed = folder / "stderr"
+    processes.wait_for(lambda: printed.exists() and "my-thread" in printed.read_text(), [process])
+    process.kill()
+    assert steps_of(folder / "checkpoints" / "r") == [2]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(faults.reader_is_gone, 0), (faults.stdout_is_full, 1)],
+    ids=["head", "full"],
+)
+def test_a_result_may_be_read_in_part_but_must_not_be_lost(fault, code, tmp_path):
+    ledger_file(make_run(tmp_path / "checkpoints", "r", steps=()), [record(1, "q", [0, 1])])
+    processes.run(tmp_path, "run=r", script="scripts/inspect.py", fault=fault, code=code)
+
+
+def test_a_warning_saves_the_run_and_a_hang_up_ends_it(folder):
+    """SIGUSR2 is a scheduler's: time is short. SIGHUP comes from the terminal and its shell."""
+    path = folder / "checkpoints" / "r"
+    endless = ["max_steps=200000", "checkpoint.every_steps=null", "clock=measured"]
+    process = processes.Process(folder, *keys(folder, *endless), fault=faults.terminal_is_gone)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        before = len(lines(path))
+        processes.wait_for(lambda before=before: len(lines(path)) > before, [process])
+        saved = steps_of(path)
+        os.kill(process.pid, number)
+        processes.wait_for(lambda saved=saved: len(steps_of(path)) > len(saved), [process])
+    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGHUP, signal.SIGHUP):
+        os.kill(process.pid, number)
+        time.sleep(2.0 if number == signal.SIGSTOP else 0.0)
+    assert process.end() == 128 + signal.SIGHUP
+    assert len(steps_of(path)) == 3
+    last = checkpoints.find(path)[-1]
+    assert last.step == lines(path)[-1]["step"]
+    assert last.meta["outside_seconds"]["stopped"] >= 2.0  # no step is as long for it
+
+
+def test_a_signal_that_is_ignored_stays_so(folder):
+    def nohup():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = processes.Process(folder, *keys(folder, "max_steps=2000"), fault=nohup)
+    path = folder / "checkpoints" / "r"
+    processes.wait_for(lambda: faults.trained(path), [process])
+    os.kill(process.pid, signal.SIGHUP)
+    step = lines(path)[-1]["step"]
+    processes.wait_for(lambda: lines(path)[-1]["step"] > step + 1, [process])
+    process.terminate()
+    assert process.end() == 128 + signal.SIGTERM
+
+
 def test_resume_rules(folder, reference):
     path = folder / "checkpoints" / "r"
     shutil.copytree(reference, path)
@@ -236,6 +367,25 @@ def test_resume_rules(folder, reference):
     run(folder, f"resume={path / 'checkpoint-4'}")
     assert [p.name for p in (path / "set-aside").iterdir()] == ["checkpoint-6.0"]
     assert_same_run(path, reference)
+
+
+def test_a_run_goes_on_with_other_questions_or_another_file_only_if_it_is_told_to(folder):
+    file, data = folder / "own.py", folder / "data" / "gsm8k" / "train.jsonl"
+    file.write_text("def own(completions): return [0.0] * len(completions)")
+    own = f"rewards.functions.own={file}:own"
+    run(folder, own, "max_steps=2")
+    for changed in (file, data):
+        original = changed.read_text()
+        changed.write_text(original.replace("0.0", "1.0").replace("#### ", "#### 1"))
+        last = failed(folder, own, "max_steps=4", code=2)
+        assert "resume_changed=true" in last
+        assert (f"rewards.functions.own={file}" in last) is (changed == file)
+        assert ("questions of the train split" in last) is (changed == data)
+        if changed == file:
+            changed.write_text(original)
+    run(folder, own, "max_steps=4", "resume_changed=true")
+    run(folder, own, "max_steps=6")  # the digests of its checkpoint are those of now
+    assert [line["step"] for line in lines(folder / "checkpoints" / "r")] == [*range(1, 7)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """PodsTrainer in TRL's documented scripts: beside GRPOTrainer, resumed, filled up, refused."""
 
 import inspect
+import math
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ import torch
 import transformers
 import trl
 from datasets import Dataset, DatasetDict
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 from trl.trainer.utils import RepeatSampler
 
@@ -22,6 +23,7 @@ from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Rollout, Selection
 from pods.config.errors import UserError
 from pods.engines import Completion
+from pods.rollouts import RewardError
 from tests.conftest import ROOT
 
 MODEL = str(ROOT / "pods" / "tiny_policy")
@@ -205,8 +207,88 @@ def test_completions_are_logged_beside_their_own_rewards_and_advantages(tmp_path
     assert table["completion"].tolist() == [record.rollouts[i].text for i in kept]
     assert table["logging"].tolist() == record.batch.rewards[kept].tolist()
     np.testing.assert_allclose(table["advantage"], record.selection.advantages, rtol=1e-6)
-    assert "copy" not in table  # a column of 24 rows
+    assert table["copy"].tolist() == table["completion"].tolist()
     assert trainer.state.log_history[0]["rows"] == 24
+
+
+def test_columns_of_a_reward_stay_beside_their_completions_around_an_evaluation(tmp_path):
+    """One is logged always, one in evaluations, and one in training, where some have two values."""
+
+    def logging(completions, log_extra, **_):
+        log_extra("always", list(completions))
+        log_extra("training" if trainer.model.training else "evaluation", list(completions))
+        log_extra("twice", completions * 2)
+        return [float(len(set(text))) for text in completions]
+
+    settings = {"log_completions": True, "max_steps": 2, "num_generations_eval": 2}
+    settings |= {"eval_strategy": "steps", "eval_steps": 1, "rollouts_per_prompt": 8}
+    trainer = trainer_of(PodsTrainer, tmp_path, rewards=logging, evaluated=True, **settings)
+    trainer.evaluate()
+    trainer.train()
+    tables = [pd.read_parquet(path) for path in sorted((tmp_path / "completions").iterdir())]
+    assert [table["always"].tolist() for table in tables] == [
+        table["completion"].tolist() for table in tables
+    ]
+    for table in tables:
+        for name in {"training", "evaluation", "twice"} & {*table}:
+            logged = table[table[name].notna()]
+            assert logged[name].tolist() == logged["completion"].tolist()
+    assert tables[-1]["training"].notna().any() or tables[-1]["evaluation"].notna().any()
+
+
+def test_an_adapter_has_one_start_whatever_was_drawn_before(tmp_path):
+    starts = []
+    for used in (0, 1):
+        args = PodsConfig(**{**SETTINGS, "output_dir": str(tmp_path)})
+        lora = LoraConfig(r=4, target_modules=["q_proj"])
+        torch.manual_seed(used)
+        starts.append(weights(PodsTrainer(MODEL, letters, args, PLAIN, peft_config=lora)))
+    assert same(*starts)
+
+
+def test_an_adapter_that_is_handed_over_resumes_beside_its_reference(tmp_path):
+    """TRL adds the reference as a second adapter, which lies in a subfolder of a checkpoint."""
+
+    def adapter():
+        torch.manual_seed(0)
+        base = transformers.AutoModelForCausalLM.from_pretrained(MODEL)
+        return get_peft_model(base, LoraConfig(r=4, target_modules=["q_proj"]))
+
+    settings = {"beta": 0.1, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.1}
+    whole = trainer_of(PodsTrainer, tmp_path / "a", model=adapter(), **settings)
+    whole.train()
+    resumed = trainer_of(PodsTrainer, tmp_path / "b", model=adapter(), **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-2"))
+    assert same(weights(resumed), weights(whole))
+    trained = {n for n, p in resumed.model.named_parameters() if p.requires_grad}
+    assert trained == {n for n, p in whole.model.named_parameters() if p.requires_grad}
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (1.5, "reward function returns returned 1.5 at step 0"),
+        ({"a": 1.0}, "returned {'a': 1.0} at step 0"),
+        (None, "returned None at step 0"),
+        ([1.0] * 3, "returned 3 values for 16 completions"),
+        ([1.0] * 15 + [math.inf], "returned inf for completion 15 of step 0"),
+        ([1.0] * 15 + ["1.0"], "returned '1.0' for completion 15 of step 0"),
+    ],
+)
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_reward_that_is_no_list_of_numbers_is_named(awaited, returned, message, tmp_path):
+    def returns(**_):
+        return returned
+
+    async def returns_later(**_):
+        return returned
+
+    returns_later.__name__ = "returns"
+    function = returns_later if awaited else returns
+    trainer = trainer_of(PodsTrainer, tmp_path, rewards=function, rollouts_per_prompt=8)
+    with pytest.raises(RewardError) as error:
+        trainer.train()
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(  # an epoch of three generations is three steps, or two
@@ -545,7 +627,14 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
     ({"loss_type": "gspo"}, {}, "loss_type=gspo: must be one of grpo, .*vespo"),
     ({"algorithm": "cppo", "advantage": "rloo"}, {}, "rloo: algorithm=cppo has its own; leave"),
-    ({"scale_rewards": "batch"}, {}, "scale_rewards=batch: algorithm=pods does not read it"),
+    ({"scale_rewards": "batch"}, {}, "scale_rewards=batch: algorithm=pods does not read it; leave"),
+    ({"scale_rewards": "none"}, {}, "scale_rewards=none: .*; set advantage=dr_grpo in its place"),
+    ({"scale_rewards": False, "advantage": "rloo"}, {}, "scale_rewards=none: .*; leave it out"),
+    (
+        {"gradient_accumulation_steps": 8},  # 16 prompts a step, and the data set has 6
+        {},
+        "train_dataset: has 6 rows, and a step needs 16",
+    ),
     ({"multi_objective_aggregation": "normalize_then_sum"}, {}, "normalize_then_sum: algorithm=p"),
     ({"scale_rewards": "none", "algorithm": "grpo", "advantage": "all"}, {}, "scale_rewards=none"),
     ({}, {"tools": [max]}, "tools: PodsTrainer has no multi-turn"),

@@ -13,7 +13,7 @@ import torch
 
 from pods import files
 from pods.config.command import load_config
-from pods.config.errors import UserError
+from pods.config.errors import RunFailed, UserError
 from pods.runs import checkpoints, ledger
 from pods.runs import folder as runs
 from tests.configs import compose
@@ -93,6 +93,19 @@ def test_a_run_is_held_by_one_training(tmp_path):
     assert lock.read_text() == ""
     with folder_of(tmp_path):
         assert lock.read_text() == owner
+
+
+def test_a_lock_whose_file_was_removed_is_taken_again_or_lost_to_another_training(tmp_path):
+    lock = tmp_path / "r" / ".lock"
+    with folder_of(tmp_path) as first:
+        first.keep_lock()
+        lock.unlink()
+        first.keep_lock()
+        with pytest.raises(UserError, match="is training in"), folder_of(tmp_path):
+            pass
+        lock.unlink()
+        with folder_of(tmp_path), pytest.raises(RunFailed, match="is training in"):
+            first.keep_lock()
 
 
 @pytest.mark.parametrize("start", STEPS)

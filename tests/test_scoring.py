@@ -3,8 +3,12 @@
 import pytest
 from transformers import TrainerState
 
-from pods.scoring import ChatText, RewardError, Rewards
+from pods import PodsTrainer
+from pods.config.errors import UserError
+from pods.config.functions import load
+from pods.scoring import ChatText, Reward, RewardError, Rewards
 from tests.configs import compose
+from tests.test_pods_trainer import trainer_of
 
 COLUMNS = {
     "id": ["0", "1", "2"],
@@ -81,7 +85,10 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
         ("[1.0, 2.0, 10**400]", "returned 10{59} for completion 2 of step 4.*3.4e38"),
         ("[1.0, [2.0], 3.0]", r"returned \[2.0\]"),
         ("[1 / (len(c) - 1) for c in completions]", "raised ZeroDivisionError.* completion 1 "),
-        ("None", "raised TypeError"),
+        ("None", "returned None at step 4; return a list with one number for each of the 3"),
+        ("1.5", "returned 1.5 at step 4"),
+        ("{'a': 1, 'b': 2, 'c': 3}", "returned {'a': 1, 'b': 2, 'c': 3} at step 4"),
+        ("(1 / 0 for _ in completions)", "raised ZeroDivisionError"),
         ("exit()", "raised SystemExit"),
     ],
 )
@@ -96,3 +103,47 @@ def test_arrays_and_tensors_are_numbers(tmp_path, kind):
     body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
     with rewards(tmp_path, body) as score:
         assert scores(score)["own"] == [1.0, 0.0, 2.0]
+
+
+ASYNC = """
+import asyncio
+
+both = asyncio.Barrier(2)
+
+async def one(completions, **_):
+    await asyncio.wait_for(both.wait(), 300)
+    return [1.0] * len(completions)
+
+async def two(completions):
+    await asyncio.wait_for(both.wait(), 300)
+    return [float(len(text[0]["content"])) for text in completions]
+
+async def fails(completions):
+    raise KeyError("no such key")
+"""
+
+
+def test_async_functions_run_side_by_side(tmp_path):
+    """Each of the first two waits for the other."""
+    (tmp_path / "own.py").write_text(ASYNC)
+    config = compose("rewards=v2").rewards
+    config.functions = {name: f"{tmp_path / 'own.py'}:{name}" for name in ("one", "two")}
+    with Rewards(config) as rewards:
+        functions = [f for f in rewards.functions if f.__name__ in config.functions]
+        trainer = trainer_of(PodsTrainer, tmp_path, rewards=functions, max_steps=1)
+        trainer.train()
+    texts = [rollout.text for rollout in trainer.newest.rollouts]
+    assert trainer.newest.batch.by_function["one"].tolist() == [1.0] * len(texts)
+    assert trainer.newest.batch.by_function["two"].tolist() == [len(text) for text in texts]
+
+
+def test_an_async_function_is_named_and_tried_before_the_model_loads(tmp_path):
+    (tmp_path / "own.py").write_text(ASYNC)
+    config = compose("rewards=v2").rewards
+    config.functions = {"own": f"{tmp_path / 'own.py'}:fails"}
+    row = {"prompt": "", "answer": "1", "kind": "math"}
+    with Rewards(config) as rewards, pytest.raises(UserError, match="own raised KeyError"):
+        rewards.rehearse(row)
+    stored = Reward("own", load("rewards.functions.own", config.functions["own"]))
+    with pytest.raises(RewardError, match="raised KeyError"):  # as evaluate_run.py calls it
+        stored(prompts=[""], completions=["1"])

@@ -103,6 +103,22 @@ def test_a_layer_of_the_adapter_that_the_model_lacks_is_named(target):
     )
 
 
+def test_trl_draws_without_what_the_models_generation_config_would_add(capsys):
+    config = compose(*SHORT, "engine=trl")
+    policies = [policy_of(config) for _ in range(2)]
+    policies[0].model.generation_config.suppress_tokens = list(range(20, 4000))
+    policies[0].model.generation_config.min_p = 0.9
+    ids = []
+    for policy in policies:
+        trainer = build_trainer(config, policy, rows(), rewards_of(), None, Clock())
+        torch.manual_seed(0)
+        ids.append(trainer.generate_ids([[5, 6, 7]] * 8)[0])
+    assert ids[0] == ids[1]
+    said = capsys.readouterr().err
+    assert "min_p" in said
+    assert "suppress_tokens" in said
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
     """3 rollouts of the first prompt and 13 of the second, with its own advantages or not."""

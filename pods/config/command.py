@@ -1,7 +1,7 @@
 """How a command starts: Hydra composes the config, pydantic checks it, a mistake is one line.
 
 Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped, 4 out of memory,
-130 Ctrl-C, 143 SIGTERM.
+129 SIGHUP, 130 Ctrl-C, 143 SIGTERM.
 """
 
 import argparse
@@ -10,8 +10,10 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TextIO
 
 import hydra
 import yaml
@@ -91,8 +93,39 @@ def command(
     return decorate
 
 
+class Console:
+    """stdout or stderr, for a command that must not end because a line cannot be printed: the text
+    is dropped when the terminal or the reader of a pipe is gone. A reward cannot close it.
+
+    It stays in place until the process ends, because Python flushes it then.
+    """
+
+    def __init__(self, stream: TextIO, *errors: type[Exception]) -> None:
+        """errors: those of a write that are ignored."""
+        self.stream = stream
+        self.errors = errors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(*self.errors):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(*self.errors):
+            self.stream.flush()
+
+    def close(self) -> None:
+        """Nothing: whoever started the process owns the stream."""
+
+
 def start(command: Command) -> None:
     """Run a command on sys.argv; every mistake is one line on stderr and an exit code."""
+    # A result that is printed must not be lost without a word, so on a full disk, say, others fail.
+    errors = (OSError, ValueError) if command.trains else (BrokenPipeError,)
+    sys.stdout, sys.stderr = Console(sys.stdout, *errors), Console(sys.stderr, *errors)
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # docs/gpu.md has the reason
     try:
@@ -249,9 +282,6 @@ def settable(overrides: list[str], folder: Path) -> list[str]:
 
 
 def _report_and_exit(error: Exception) -> None:
-    if isinstance(error, BrokenPipeError):  # `... | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the flush at exit
-        sys.exit()
     code = getattr(error, "exit_code", UserError.exit_code)
     if not isinstance(error, UserError | HydraException | OmegaConfBaseException):
         if not isinstance(error, OSError):

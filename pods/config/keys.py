@@ -233,6 +233,7 @@ class TrainConfig(Section):
     output_dir: Text
     data_dir: Text | None
     resume: Text
+    resume_changed: bool = False  # a default, since runs of 0.3 have no such key
     stop_on_collapse: bool
     trial: bool
 

@@ -21,6 +21,7 @@ MAY_CHANGE = (
     "ledger_texts.",
     "evaluation.",
     "resume.",
+    "resume_changed.",
     "stop_on_collapse.",
     "output_dir.",
     "data_dir.",

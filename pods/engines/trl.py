@@ -7,8 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pods import ranks
 from pods.config.keys import TrainConfig
 from pods.engines import Answers, Completion, Work
+
+NO_SAMPLING = (  # keys of a generation_config that TRL sets, or that choose no token
+    *("max_length", "max_new_tokens", "do_sample", "temperature", "top_p", "top_k"),
+    *("repetition_penalty", "bos_token_id", "eos_token_id", "pad_token_id", "use_cache"),
+    *("cache_implementation", "transformers_version", "_from_model_config"),
+)
 
 
 @dataclass
@@ -68,3 +75,14 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
         "vllm_enable_sleep_mode": config.vllm.standby,
         "vllm_max_model_length": keys.max_prompt_length + keys.max_completion_length,
     }
+
+
+def reset_generation(model: Any) -> None:
+    """Unset what TRL leaves to the model's generation_config, such as min_p or suppress_tokens:
+    transformers' generate would draw other rollouts for it than every other engine."""
+    defaults = model.generation_config
+    reset = {key: value for key, value in defaults.to_diff_dict().items() if key not in NO_SAMPLING}
+    for key in reset:
+        setattr(defaults, key, None)
+    if reset:
+        ranks.say(f"generation_config of the model, not used in rollouts: {reset}")

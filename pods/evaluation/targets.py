@@ -58,6 +58,15 @@ class Store:
             if any(self.folder.glob(f"*/{task}/repeat-*.jsonl")):
                 before = self.facts["tasks"].get(task, before)
             changed = changes(before, settings)
+            digest = changed.pop("digest", None)  # also differs where another key changes prompts
+            if digest and not changed:
+                name = task.partition(".")[0]
+                source = facts["train"]["task"]["source"] if name == "own" else name
+                raise UserError(
+                    f"results_dir={self.summary.parent}: the questions of {source}, or their "
+                    f"prompts, have changed since {self.folder.name} was scored; restore them, or "
+                    "choose another results_dir"
+                )
             if changed:
                 raise UserError(
                     f"results_dir={self.summary.parent}: {task} of {self.folder.name} was scored "
@@ -147,6 +156,7 @@ def find(
             continue
         records, meta = store.folder / name, dict(checkpoint.meta)
         files = meta.pop("files")  # sizes and digests, which the results do not show
+        meta.pop("digests", None)
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
         problem = checkpoints.damage(checkpoint, base)
         scored = any(records.glob("*/repeat-*.jsonl"))

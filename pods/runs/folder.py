@@ -8,6 +8,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from pods import files, ranks
+from pods.batch import Row
 from pods.config.command import load_config
-from pods.config.errors import UserError
+from pods.config.errors import RunFailed, UserError
+from pods.config.functions import code_of, file_of
 from pods.config.keys import TrainConfig, changes, flat
 from pods.config.sweeps import may_change
 from pods.files import aside, write_atomic
@@ -39,6 +42,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.evaluations = self.path / "evaluations.jsonl"
         self.ledger = self.path / "rollouts.jsonl.gz"
+        self.digests: dict[str, str] = {}  # of what the run points to, for its next checkpoints
 
     def __enter__(self) -> "RunFolder":
         ranks.from_main(self._take)
@@ -63,6 +67,18 @@ class RunFolder:
             ) from error
         self._lock.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
+
+    def keep_lock(self) -> None:
+        """Take the lock again if its file was removed. RunFailed if another training has the folder
+        since then: this one must not write to it."""
+        path = self.path / ".lock"
+        try:
+            if not path.exists() or not os.path.samestat(
+                os.fstat(self._lock.fileno()), path.stat()
+            ):
+                self._take()
+        except UserError as error:
+            raise RunFailed(f"{path} was removed, and then: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         if ranks.is_main():
@@ -104,6 +120,20 @@ class RunFolder:
             self.refuse_shorter(start)
             ranks.say(f"resuming {start.path}")
         return start
+
+    def compare(self, start: Checkpoint | None, digests: dict[str, str]) -> None:
+        """Note digests of what the run points to. UserError if one differs from that in `start`,
+        unless resume_changed is set."""
+        self.digests |= digests
+        before = start.meta.get("digests", {}) if start else {}  # an older checkpoint has none
+        changed = [name for name in digests if before.get(name, digests[name]) != digests[name]]
+        if changed and not self.config.resume_changed:
+            raise UserError(
+                f"run={self.config.run}: changed since {start.path.name}: {', '.join(changed)}; "
+                "restore it, set resume_changed=true to go on anyway, or set run=<another name>"
+            )
+        for name in changed:
+            ranks.say(f"changed since {start.path.name}: {name}")
 
     def refuse_shorter(self, start: Checkpoint) -> None:
         """Raise UserError if this run would have ended before `start`: a finished run of a larger
@@ -180,6 +210,20 @@ def config_hash(config: TrainConfig) -> str:
     keys = flat(config.model_dump()).items()
     fixed = {key: value for key, value in keys if not may_change(key)}
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def digest_of_questions(rows: Iterable[Row]) -> str:
+    """It changes with any question, its id or its gold answer."""
+    content = [[row["id"], row["question"], row["answer"]] for row in rows]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def digests_of_files(config: TrainConfig) -> dict[str, str]:
+    """key=file -> the digest of each Python file that a config names."""
+    return {
+        f"{key}={function}": checkpoints.digest(Path(file_of(function)))
+        for key, function in code_of(config, step=True).items()
+    }
 
 
 def provenance() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from datasets import Dataset
 from omegaconf import OmegaConf
 from peft import load_peft_weights, set_peft_model_state_dict
-from transformers import PreTrainedModel, PrinterCallback, set_seed
+from transformers import PreTrainedModel, PrinterCallback
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
@@ -18,7 +18,7 @@ from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, choose
-from pods.engines.trl import generation_arguments
+from pods.engines.trl import generation_arguments, reset_generation
 from pods.models import is_adapter
 from pods.models.policy import Policy, load_tokenizer
 from pods.pods_config import PodsConfig
@@ -78,7 +78,8 @@ def build_trainer(
     except ValueError as error:  # our keys have no such value
         raise UserError(f"trl={config.trl}: TRL refuses it: {error}") from error
     refuse_changes(arguments, wanted)
-    set_seed(config.seed)  # LoRA's initial weights are drawn before TRL seeds itself
+    if config.engine == "trl" and not arguments.use_vllm:
+        reset_generation(policy.model)
     trainer = RunTrainer(
         config=config,
         policy=policy,

@@ -16,6 +16,8 @@ from pods.needs import misfits
 from pods.rewards import FUNCTIONS
 from pods.tasks import own, splits
 
+LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's name has up to 255
+
 
 def settle(config: TrainConfig) -> None:
     """Set what follows from other keys, before `check`: an algorithm that trains on all n has m = n
@@ -225,6 +227,12 @@ def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
 
 def files(config: TrainConfig) -> Iterator[str]:
     """No file or folder is missing, or in the way of the run's."""
+    size = len(os.fsencode(config.run))
+    if size > LONGEST_RUN:
+        yield (
+            f"run={config.run}: has {size} bytes, and files are named after it; "
+            f"set a name of at most {LONGEST_RUN}"
+        )
     path = Path(config.output_dir) / config.run
     nearest = next(folder for folder in (path, *path.parents) if folder.exists())
     if not nearest.is_dir():

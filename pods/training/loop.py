@@ -8,9 +8,11 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -34,7 +36,8 @@ from pods.training.logs import Logger, Meter, open_loggers
 from pods.training.run_trainer import RunTrainer, warm_up
 from pods.training.watch import Watch
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the run is saved after the step and ends
+WARNING = (signal.SIGUSR1, signal.SIGUSR2)  # of a scheduler: saved after the step, and it goes on
 
 
 @dataclass
@@ -43,13 +46,28 @@ class Stop:
 
     config: TrainConfig
     clock: Clock
-    received: int = 0  # a signal that came to this rank, at any moment; 0: none
+    received: int = 0  # a signal of ENDING that came to this rank, at any moment; 0: none
     signal: int = 0  # one that all ranks know of, after a step
+    warned: int = 0  # the same two for a signal of WARNING
+    warning: int = 0
+    former: dict[int, Any] = field(default_factory=dict)  # signal -> its handler before the run
+
+    def handle_signals(self) -> None:
+        """Until `restore_signals` ends. One that is ignored stays so: SIGHUP under nohup."""
+        handlers = dict.fromkeys(ENDING, self.receive) | dict.fromkeys(WARNING, self.warn)
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self.former[number] = signal.signal(number, handler)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the first signal: the step is finished; a second one ends the process."""
+        """The handler of the first signal: the step is finished; a second one ends the process, but
+        for SIGHUP, which a terminal and its shell may both send."""
         self.received = number
-        signal.signal(number, end_at_once)
+        if number != signal.SIGHUP:
+            signal.signal(number, end_at_once)
+
+    def warn(self, number: int, frame: FrameType | None) -> None:
+        self.warned = number
 
     def finished(self, step: int) -> bool:
         """Whether nothing is left to do, also for a later process."""
@@ -60,9 +78,23 @@ class Stop:
     def after(self, step: int) -> bool:
         """Whether every rank ends here: one rank's time or signal is every rank's."""
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
-        answers = ranks.gather([(out_of_time, self.received)])
-        out_of_time, self.signal = map(max, zip(*answers, strict=True))
+        answers = ranks.gather([(out_of_time, self.received, self.warned)])
+        out_of_time, self.signal, self.warning = map(max, zip(*answers, strict=True))
+        if self.warning:
+            self.warned = 0
         return self.finished(step) or out_of_time or self.signal > 0
+
+    def answer_warning(self, step: int) -> None:
+        """Say that the run was saved; then a launcher's handler decides: submitit's may queue the
+        job again, and ends it with SystemExit."""
+        name = signal.Signals(self.warning).name
+        ranks.say(f"step {step}: saved, because of {name}; the run goes on until SIGTERM")
+        former = self.former.get(self.warning)
+        if callable(former):
+            try:
+                former(self.warning, None)
+            except Exception as error:  # it does not, which is no reason to end the run now
+                ranks.say(f"{name}: {error}")
 
 
 class Save:
@@ -95,6 +127,7 @@ class Save:
         """Write a checkpoint, outside of the training's seconds; counters: those of Meter."""
         clock = self.trainer.clock
         with clock.phase("checkpoint"):
+            ranks.from_main(self.folder.keep_lock)
             meta = {
                 "train_seconds": clock.train_seconds,
                 "seconds_before_step": clock.before_step,
@@ -103,6 +136,7 @@ class Save:
                 "checkpoint_best": self.best,
                 "seed": self.config.seed,
                 "ranks": ranks.world_size(),
+                "digests": self.folder.digests,
                 **self.provenance,
             }
             checkpoints.write(self.trainer, self.folder.path, meta)
@@ -147,8 +181,8 @@ class RunCallback(TrainerCallback):
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
         for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
             self.watch(line)
-        for number in SIGNALS:
-            signal.signal(number, self.stop.receive)
+        self.stop.handle_signals()
+        self.clock.watch_stops()
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
@@ -217,8 +251,11 @@ class RunCallback(TrainerCallback):
         better = self.saves.improved(step, metrics)
         collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
         ends = self.stop.after(step) or collapsed
-        if ends or better or self.saves.due(step):
+        warning = self.stop.warning
+        if ends or better or warning or self.saves.due(step):
             self.saves.save(self.meter.counters)
+        if warning and not self.stop.finished(step):
+            self.stop.answer_warning(step)
         return ends
 
     def step_metrics(self, step: int) -> Metrics:
@@ -236,7 +273,8 @@ class RunCallback(TrainerCallback):
 
 def end_at_once(number: int, frame: FrameType | None) -> None:
     """A second signal ends the process and its engine, which takes no signal but SIGKILL."""
-    os.write(2, b"a second signal: ended at once; run again to resume from the last checkpoint\n")
+    with suppress(OSError):  # the terminal may be gone
+        os.write(2, b"a second signal: ended at once; run again to resume from the checkpoint\n")
     for process in multiprocessing.active_children():
         process.kill()
     signal.signal(number, signal.SIG_DFL)
@@ -247,12 +285,14 @@ def end_at_once(number: int, frame: FrameType | None) -> None:
 def restore_signals() -> Iterator[None]:
     """A run's signal handlers end with this block, which must be around all others: a launcher's
     SIGTERM must not end a process that closes its engine, before its error is printed."""
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    numbers = (*ENDING, *WARNING, signal.SIGCONT)
+    handlers = {number: signal.getsignal(number) for number in numbers}
     try:
         yield
     finally:
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            if handler is not None:  # else it is not Python's
+                signal.signal(number, handler)
 
 
 def run(loop: RunCallback) -> None:
@@ -271,8 +311,24 @@ def run(loop: RunCallback) -> None:
             print(f"{config.run}: {end}; next: {evaluate} {typed_as('run', config.run)}")
         else:
             ranks.say(f"{end}; stopped by signal {loop.stop.signal}; run again to resume")
+    threading.Thread(target=name_threads, daemon=True).start()
     if loop.stop.signal:
         sys.exit(128 + loop.stop.signal)
+
+
+def name_threads() -> None:
+    """Say after some seconds which threads keep the process alive, if it is."""
+    time.sleep(5)
+    names = [
+        thread.name
+        for thread in threading.enumerate()
+        if not thread.daemon and thread is not threading.main_thread()
+    ]
+    if names:
+        ranks.say(
+            f"the run is saved, but the process cannot end before its threads: {', '.join(names)}; "
+            "end them in your reward function, or stop the process"
+        )
 
 
 @contextmanager

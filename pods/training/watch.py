@@ -1,11 +1,22 @@
 """Whether a run learns, by its metric lines alone: a resumed run repeats it from metrics.jsonl."""
 
-import pandas as pd
+from collections import deque
+from statistics import fmean, pstdev
+from typing import NamedTuple
 
 from pods.config.keys import TrainConfig
 from pods.metrics import Metrics
 
 WINDOW = 50  # steps
+
+
+class Signs(NamedTuple):
+    """What the watch reads of a step's metrics."""
+
+    zero_variance: bool  # all rewards of each prompt are equal
+    reward: float | None  # mean; None: no rollout got one
+    clipped: float  # share of the rollouts
+    trained: bool  # on a rollout at least
 
 
 class Watch:
@@ -14,7 +25,7 @@ class Watch:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.problem = ""
-        self.lines: list[Metrics] = []  # of the window
+        self.steps: deque[Signs] = deque(maxlen=WINDOW)
         self.best = float("-inf")  # highest mean reward of a window
         # Under v1 a correct answer earns no format, so that its absence says nothing.
         rewards = config.rewards
@@ -22,39 +33,45 @@ class Watch:
 
     def __call__(self, line: Metrics) -> Metrics:
         """Take the metrics of a step; returns those of the window."""
-        self.lines = [*self.lines, line][-WINDOW:]
+        self.steps.append(
+            Signs(
+                zero_variance=line.get("all/zero_variance_groups") == 1,
+                reward=line.get("all/reward_mean"),
+                clipped=line.get("all/clipped_ratio", 0),
+                trained="kept/completion_length_mean" in line,
+            )
+        )
         self.formed |= line.get("all/format_mean", 0) > 0
-        steps = pd.DataFrame(self.lines)
-        dead = (steps["all/zero_variance_groups"] == 1).sum()
-        metrics = {"watch/steps_without_signal": float(dead)}
-        if len(steps) < WINDOW:
-            return metrics
-        reward = steps["all/reward_mean"].mean()
-        self.best = max(self.best, reward)
-        self.problem = self.problem or self.sign(steps, reward)
-        metrics["watch/reward_lost"] = self.best - reward
+        without_signal = sum(step.zero_variance for step in self.steps)
+        metrics = {"watch/steps_without_signal": float(without_signal)}
+        rewards = [step.reward for step in self.steps if step.reward is not None]
+        if len(self.steps) == WINDOW and rewards:
+            reward = fmean(rewards)
+            self.best = max(self.best, reward)
+            self.problem = self.problem or self.sign(rewards)
+            metrics["watch/reward_lost"] = self.best - reward
         return metrics
 
-    def sign(self, steps: pd.DataFrame, reward: float) -> str:
-        """What is wrong with a full window of steps, and what to change; "" if nothing is. reward:
-        their mean."""
-        noise = 3 * steps["all/reward_mean"].std() / WINDOW**0.5
-        if self.best - reward > max(noise, abs(self.best) / 2):
+    def sign(self, rewards: list[float]) -> str:
+        """What is wrong with a full window of steps, and what to change; "" if nothing is."""
+        reward = fmean(rewards)
+        lost = self.best - reward
+        if lost > abs(self.best) / 2 and lost > 3 * pstdev(rewards) / WINDOW**0.5:
             rate = self.config.optimizer.learning_rate
             return (
                 f"in {WINDOW} steps the mean reward fell from {self.best:.3g} to {reward:.3g}; "
                 f"lower optimizer.learning_rate={rate}, or raise loss.beta"
             )
-        clipped = steps["all/clipped_ratio"].mean() > 0.5
+        clipped = fmean(step.clipped for step in self.steps) > 0.5
         limit = self.config.sampling.max_completion_length
         longer = f"most rollouts are clipped: raise sampling.max_completion_length={limit}"
-        if (steps["all/zero_variance_groups"] == 1).all():
+        if all(step.zero_variance for step in self.steps):
             easier = "choose harder or easier questions, or raise rollouts_per_prompt"
             return (
                 f"in {WINDOW} steps all rewards of a prompt are equal (mean {reward:.3g}): "
                 f"there is no signal; {longer if clipped else easier}"
             )
-        if "kept/completion_length_mean" not in steps:
+        if not any(step.trained for step in self.steps):
             return (
                 f"in {WINDOW} steps no rollout was trained on: algorithm={self.config.algorithm} "
                 "returns none; correct it, or take another"
