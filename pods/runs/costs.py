@@ -37,23 +37,19 @@ def fit(steps: pd.DataFrame) -> Prices:
     rounds = steps["generate/rounds"]
     longest = steps["all/completion_length_max"]
     tokens = (steps["all/completion_length_mean"] * steps["generate/rollouts"]).round()
-    sizes = np.column_stack([np.ones(len(steps)), longest, tokens])  # (steps, 3)
-    for column in sizes.T[1:]:
-        if np.ptp(column) == 0:  # not to be told from the constant, which then counts alone
-            column[:] = 0
-    sizes[:, :2] *= rounds.to_numpy()[:, None]
-    coefficients, _ = nnls(sizes, steps["seconds/generate"])
-    constant, of_longest, of_tokens = coefficients * sizes.mean(axis=0)  # s of a mean step
+    sizes = np.column_stack([rounds, rounds * longest, tokens])
+    # In units of a mean step. A column that never varies equals the constant, which comes first.
+    (constant, of_longest, of_tokens), _ = nnls(
+        sizes / sizes.mean(axis=0), steps["seconds/generate"]
+    )
     mean = steps.mean()
     per_round = (constant + of_longest) / mean["generate/rounds"]
     per_generated = of_tokens + mean["seconds/score"] + mean["seconds/select"]
-    counted = steps.iloc[-1]  # with steps whose lines were lost
-    share = counted["rollouts/trained"] / counted["rollouts/generated"]
-    trained = share * mean["generate/rollouts"]
+    last = steps.iloc[-1]  # its count has also the steps whose lines were lost
     return Prices(
         name="measured",
         fixed=float(per_round),
         round=float(per_round),
         generate=float(per_generated / mean["generate/rollouts"]),
-        update=float(mean["seconds/update"] / trained),
+        update=float(mean["seconds/update"] / (last["rollouts/trained"] / last["step"])),
     )

@@ -10,7 +10,6 @@ import numpy as np
 
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, changes
-from pods.config.sweeps import may_change
 from pods.files import write_atomic
 
 ARRAYS = ("scores", "lengths", "clipped", "logprobs", "sketches")
@@ -22,25 +21,16 @@ class Pool:
 
     facts: dict[str, Any]  # what they were made with, and the names and weights of the rewards
     rows: list[dict[str, Any]]  # (Q,) columns of the questions
-    scores: np.ndarray  # (Q, N, functions), NaN for None
-    lengths: np.ndarray  # (Q, N) tokens
-    clipped: np.ndarray  # (Q, N) bool
-    logprobs: np.ndarray  # (Q, N) nats, mean over the tokens; NaN if the engine gives none
-    sketches: np.ndarray  # (Q, N, size) float32: minus the gradient of the loss at advantage 1
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def first(self, questions: int, rollouts: int) -> "Pool":
-        """The first rollouts of the first questions."""
-        arrays = {name: getattr(self, name)[:questions, :rollouts] for name in ARRAYS}
-        return Pool(self.facts, self.rows[:questions], **arrays)
+    # Of each question, by name: scores (N, functions), NaN for None; lengths (N,) in tokens;
+    # clipped (N,); logprobs (N,) in nats, mean over tokens, NaN if the engine gives none;
+    # sketches (N, size) float32, minus the gradient of the loss at advantage 1.
+    arrays: dict[str, list[np.ndarray]]
 
     def save(self, path: Path) -> None:
         """Write the file, under a temporary name first."""
         content = io.BytesIO()
         texts = {"facts": json.dumps(self.facts), "rows": json.dumps(self.rows, default=str)}
-        np.savez(content, **texts, **{name: getattr(self, name) for name in ARRAYS})
+        np.savez(content, **texts, **{name: np.array(own) for name, own in self.arrays.items()})
         write_atomic(path, content.getvalue())
 
 
@@ -49,34 +39,22 @@ def load(path: Path) -> Pool:
     try:
         with np.load(path) as file:
             texts = [json.loads(str(file[name])) for name in ("facts", "rows")]
-            return Pool(*texts, **{name: file[name] for name in ARRAYS})
+            return Pool(*texts, {name: list(file[name]) for name in ARRAYS})
     except Exception as error:  # of a broken archive, half a dozen types
-        raise UserError(
-            f"recorded={path}: no recorded rollouts ({error}); name a file that plan.py wrote"
-        ) from None
+        raise UserError(f"{path}: no recorded rollouts ({error}); remove it") from None
 
 
-def stored(path: Path, facts: dict[str, Any], shape: tuple[int, ...]) -> Pool:
-    """What an earlier command recorded with the same facts; empty without a file. shape: (N,
-    functions, size). Raises UserError if the file was made with others."""
+def stored(path: Path, facts: dict[str, Any]) -> Pool:
+    """What an earlier command recorded with the same facts; empty without a file. Raises UserError
+    if the file was made with others."""
     if not path.is_file():
-        count, functions, size = shape
-        return Pool(
-            facts,
-            rows=[],
-            scores=np.zeros((0, count, functions), np.float32),
-            lengths=np.zeros((0, count), np.int64),
-            clipped=np.zeros((0, count), bool),
-            logprobs=np.zeros((0, count)),
-            sketches=np.zeros((0, count, size), np.float32),
-        )
+        return Pool(facts, [], {name: [] for name in ARRAYS})
     pool = load(path)
     changed = changes(pool.facts, facts)
-    refused = [changed[key] for key in changed if not may_change(key.removeprefix("training."))]
-    if refused:
+    if changed:
         raise UserError(
-            f"{path} was recorded with another {', '.join(refused)}; "
-            "remove it, or set recorded=<it> to use it as it is"
+            f"{path} was recorded with another {', '.join(changed.values())}; "
+            "remove it to record again"
         )
     return pool
 
@@ -84,13 +62,19 @@ def stored(path: Path, facts: dict[str, Any], shape: tuple[int, ...]) -> Pool:
 def settings(training: TrainConfig, rollouts: int) -> TrainConfig:
     """The training's config with all rollouts of one prompt as a micro-batch, and without KL term,
     which is no signal."""
-    config = training.model_copy(deep=True)
-    config.max_sequences = (
-        training.max_sequences or training.rollouts_per_prompt * training.prompts_per_step
-    )
-    config.algorithm, config.algorithm_kwargs = "grpo", {}
-    config.advantage, config.advantage_kwargs = "kept", {}
-    config.rollouts_per_prompt = config.kept_per_prompt = config.micro_batch_size = rollouts
-    config.prompts_per_step = config.updates_per_generation = 1
+    changes = {
+        "max_sequences": training.max_sequences
+        or training.rollouts_per_prompt * training.prompts_per_step,
+        "algorithm": "grpo",
+        "algorithm_kwargs": {},
+        "advantage": "kept",
+        "advantage_kwargs": {},
+        "rollouts_per_prompt": rollouts,
+        "kept_per_prompt": rollouts,
+        "micro_batch_size": rollouts,
+        "prompts_per_step": 1,
+        "updates_per_generation": 1,
+    }
+    config = training.model_copy(update=changes, deep=True)
     config.loss.beta = 0.0
     return config

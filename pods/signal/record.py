@@ -4,7 +4,6 @@ The trainer draws, scores and computes the loss as in training; the gradient is 
 one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,12 +13,9 @@ from datasets import Dataset
 from tqdm import tqdm
 
 from pods.batch import Prompt, Rollout, mean, prompt_of
-from pods.seam import Tensors
 from pods.signal.pool import Pool
 from pods.signal.sketch import Sketch
 from pods.trainer import PodsTrainer
-
-SAVE_SECONDS = 10.0  # between two writes of the file: a kill costs at most these
 
 
 def prompts_of(dataset: Dataset, count: int, seed: int) -> list[Prompt]:
@@ -36,15 +32,14 @@ def record(
     at_once: int,
 ) -> Pool:
     """The pool with the rollouts of these prompts, of which the first may be in it; saved in `path`
-    as it grows. at_once: questions whose rollouts are drawn together."""
-    count, size = pool.sketches.shape[1:]
+    as it grows. at_once: questions sampled together, after which the file is written."""
+    count = pool.facts["rollouts"]
     elements = trainer.get_num_trainable_parameters()
-    sketch = Sketch(elements, size, trainer.accelerator.device)
-    saved = time.monotonic()
+    sketch = Sketch(elements, pool.facts["sketch"], trainer.accelerator.device)
     with tqdm(prompts, "rollouts and gradients", unit=" questions", disable=None) as bar:
-        bar.update(len(pool))
-        while len(pool) < len(prompts):
-            batch = prompts[len(pool) : len(pool) + at_once]
+        bar.update(len(pool.rows))
+        while len(pool.rows) < len(prompts):
+            batch = prompts[len(pool.rows) :][:at_once]
             wanted = [prompt for prompt in batch for _ in range(count)]
             rollouts = trainer.draw(wanted, [*range(count)] * len(batch))
             scores = trainer.score(wanted, rollouts)
@@ -52,34 +47,20 @@ def record(
                 group = slice(first, first + count)
                 gradients = row_gradients(trainer, prompt, rollouts[group], scores[group])
                 sketches = [-sketch(gradient).cpu().numpy() for gradient in gradients]
-                append(pool, prompt, rollouts[group], scores[group], np.stack(sketches))
+                texts = [rollout.completion for rollout in rollouts[group]]
+                pool.rows.append({"id": str(prompt), **prompt.row})
+                values = {
+                    "scores": scores[group],
+                    "lengths": np.array([len(text.token_ids) for text in texts]),
+                    "clipped": np.array([text.clipped for text in texts]),
+                    "logprobs": np.array([mean(text.logprobs or [None]) for text in texts]),
+                    "sketches": np.stack(sketches),
+                }
+                for name, value in values.items():
+                    pool.arrays[name].append(value)
                 bar.update()
-                if time.monotonic() - saved > SAVE_SECONDS or len(pool) == len(prompts):
-                    pool.save(path)
-                    saved = time.monotonic()
+            pool.save(path)
     return pool
-
-
-def append(
-    pool: Pool,
-    prompt: Prompt,
-    rollouts: list[Rollout],
-    scores: np.ndarray,
-    sketches: np.ndarray,
-) -> None:
-    """Add the rollouts of a question to the pool."""
-    completions = [rollout.completion for rollout in rollouts]
-    values = {
-        "scores": scores,
-        "lengths": [len(completion.token_ids) for completion in completions],
-        "clipped": [completion.clipped for completion in completions],
-        "logprobs": [mean(completion.logprobs or [None]) for completion in completions],
-        "sketches": sketches,
-    }
-    pool.rows.append({"id": str(prompt), **prompt.row})
-    for name, value in values.items():
-        before = getattr(pool, name)
-        setattr(pool, name, np.concatenate([before, np.asarray(value, before.dtype)[None]]))
 
 
 def row_gradients(
@@ -97,25 +78,15 @@ def row_gradients(
     for place, rollout in enumerate(rollouts):
         trainer.model.zero_grad()
         if not (trainer.mask_truncated_completions and rollout.completion.clipped):
-            row = one_row(batch, place)
+            row = {
+                name: values[place : place + 1]
+                for name, values in batch.items()
+                if getattr(values, "ndim", 0) > 0
+            }
+            row["advantages"] = torch.ones_like(row["advantages"])
+            row["num_items_in_batch"] = row["completion_mask"].sum()
             with trainer.accelerator.autocast():
                 loss = trainer.compute_loss(trainer.model_wrapped, row)
             trainer.accelerator.backward(loss)
         yield [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
     trainer.model.zero_grad()
-
-
-def one_row(batch: Tensors, place: int) -> Tensors:
-    """A row of TRL's batch as a batch of its own, without the padding of its completion."""
-    width = batch["completion_mask"].shape[1]
-    length = int(batch["completion_mask"][place].sum())
-    row = {}
-    for name, values in batch.items():
-        if getattr(values, "ndim", 0) == 0:
-            continue
-        row[name] = values[place : place + 1]
-        if values.ndim == 2 and values.shape[1] == width and not name.startswith("prompt"):
-            row[name] = row[name][:, :length]
-    row["advantages"] = torch.ones_like(row["advantages"])
-    row["num_items_in_batch"] = row["completion_mask"].sum()
-    return row

@@ -25,24 +25,24 @@ class Sketch:
         rows = math.ceil(elements / size)
         random = torch.Generator().manual_seed(SEED)  # of the CPU: the same on every device
         self.shifts = torch.randint(size, (rows, 1), generator=random).to(device)
-        self.row_signs = (2.0 * torch.randint(2, (rows, 1), generator=random) - 1).to(device)
-        self.column_signs = (2.0 * torch.randint(2, (size,), generator=random) - 1).to(device)
+        row_bits = torch.randint(2, (rows, 1), generator=random)
+        column_bits = torch.randint(2, (size,), generator=random)
+        self.row_signs = (2.0 * row_bits - 1).to(device)
+        self.column_signs = (2.0 * column_bits - 1).to(device)
         self.places = torch.arange(size, device=device)
 
     def __call__(self, gradients: Iterable[torch.Tensor]) -> torch.Tensor:
         """(size,) float32 of the gradients of all parameters, on their device."""
-        whole = torch.cat([gradient.detach().flatten().float() for gradient in gradients])
+        parts = [gradient.detach().flatten().float() for gradient in gradients]
+        whole = torch.cat(parts)
         missing = -len(whole) % self.size  # numbers of the last row
         table = pad(whole, (0, missing)).view(-1, self.size)
         total = torch.zeros_like(self.column_signs)
-        chunks = zip(
-            table.split(ROWS),
-            self.shifts.split(ROWS),
-            self.row_signs.split(ROWS),
-            strict=True,
-        )
-        for rows, shifts, signs in chunks:
-            places = (self.places + shifts) % self.size
-            rotated = (rows * self.column_signs).gather(1, places)
-            total += (rotated * signs).sum(0)
+        for start in range(0, len(table), ROWS):
+            chunk = slice(start, start + ROWS)
+            places = (self.places + self.shifts[chunk]) % self.size
+            rows = table[chunk] * self.column_signs
+            rows = rows.gather(1, places)
+            rows = rows * self.row_signs[chunk]
+            total += rows.sum(0)
         return total
