@@ -93,7 +93,7 @@ def command(
     return decorate
 
 
-class Console:
+class LossyStream:
     """stdout or stderr, for a command that must not end because a line cannot be printed: the text
     is dropped when the terminal or the reader of a pipe is gone. A reward cannot close it.
 
@@ -125,7 +125,7 @@ def start(command: Command) -> None:
     """Run a command on sys.argv; every mistake is one line on stderr and an exit code."""
     # A result that is printed must not be lost without a word, so on a full disk, say, others fail.
     errors = (OSError, ValueError) if command.trains else (BrokenPipeError,)
-    sys.stdout, sys.stderr = Console(sys.stdout, *errors), Console(sys.stderr, *errors)
+    sys.stdout, sys.stderr = LossyStream(sys.stdout, *errors), LossyStream(sys.stderr, *errors)
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # docs/gpu.md has the reason
     try:
