@@ -71,17 +71,17 @@ def base_point(
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
             base = results.read_base(path)
+            facts = results.read_settings(path)
         except UserError as error:
             warn(f"{error}; not used")
             left_out.append(path.name)
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
-        details = results.facts_of(path.with_suffix(".meta.json")).get("details") or {}
-        base.meta = base.meta or details
+        base.meta = base.meta or facts.details or {}
         point = _point(base, figure)
         others = {
             f"{key}={value}, there {settings[key]}"
-            for key, value in how_scored(path, figure.dataset, [base]).items()
+            for key, value in how_scored(facts, figure.dataset, [base]).items()
             if settings.get(key, value) != value
         }
         if others:
@@ -93,11 +93,10 @@ def base_point(
     return {}
 
 
-def how_scored(path: Path, dataset: str, scores: Iterable[Scores]) -> dict[str, Any]:
+def how_scored(facts: results.Settings, dataset: str, scores: Iterable[Scores]) -> dict[str, Any]:
     """The settings of an evaluation, from the facts beside its file, and the graders of its scores;
     published files have none."""
-    tasks = results.facts_of(path.with_suffix(".meta.json")).get("tasks") or {}
-    settings = tasks.get(dataset) or {}
+    settings = (facts.tasks or {}).get(dataset, {})
     details = [one.meta.get("scores", {}).get(dataset) for one in scores]
     graders = [next(iter(found["rewards"])) for found in details if found and found.get("rewards")]
     if graders:
@@ -142,9 +141,15 @@ def _from_file(path: Path, content: Results, figure: Figure) -> Run:
     rows = at_marks(samples, figure.grid, figure.grid_seconds / 2)
     warn_of_gaps(path.stem, rows, figure.grid, end)
     # What the runs of one arm must share: the config, and how they were scored.
-    settings = flat(results.facts_of(path.with_suffix(".meta.json")).get("train") or {})
+    facts = results.read_settings(path)
+    settings = flat(facts.train or {})
+    for key, kind in (("seed", int), ("model.path", str)):
+        if not isinstance(settings.get(key, kind()), kind):
+            raise UserError(
+                f"{path.stem}.meta.json: train.{key}={settings[key]!r:.40} has another type"
+            )
     settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries if entry)
-    settings |= how_scored(path, figure.dataset, content.values())
+    settings |= how_scored(facts, figure.dataset, content.values())
     return Run(path.stem, rows, measured, settings)
 
 

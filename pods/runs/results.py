@@ -12,22 +12,50 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from pods.config.errors import UserError
 from pods.files import JsonObject, write_atomic
 
 META = "meta"
 GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy completions
+MOST_DIGITS = 300  # of a whole number; a longer one is no float
+
+
+def share(value: object) -> object:
+    """An accuracy of a file, which another program may have written: null is none. ValueError for a
+    number outside 0..1."""
+    if isinstance(value, int | float) and (value < 0 or value > 1):
+        raise ValueError(f"{value!s:.20} is no accuracy, which lies between 0 and 1")
+    return value
+
+
 Numbers = list[Any]  # of other programs: any of them may be null
+Share = Annotated[Any, AfterValidator(share)]
+Shares = list[Share]
+
+
+class DatasetScores(TypedDict, total=False):
+    """Our details of a checkpoint on one dataset; more is in them."""
+
+    rewards: dict[str, Any]  # by grader
+
+
+# What a figure reads of a checkpoint's meta; more is in it.
+Measured = TypedDict(
+    "Measured",
+    {"scores": dict[str, DatasetScores], "pass@k": dict[str, dict[str, Share]]},
+    total=False,
+)
 
 
 class Entry(BaseModel):
     """One checkpoint on one dataset: one number per repeat, and a few completions to look at."""
 
-    ans_acc: Numbers = []
-    for_acc: Numbers = []
-    both_acc: Numbers = []
+    ans_acc: Shares = []
+    for_acc: Shares = []
+    both_acc: Shares = []
     lengths: Numbers = []
     examples: list[Any] = []
 
@@ -35,7 +63,7 @@ class Entry(BaseModel):
 class Scores(BaseModel, extra="allow"):
     """Of one checkpoint: the measurements in its `meta`, and a field for each dataset."""
 
-    meta: dict[str, Any] = {}
+    meta: Measured = {}
     __pydantic_extra__: dict[str, Entry]
 
     @property
@@ -43,12 +71,20 @@ class Scores(BaseModel, extra="allow"):
         return self.__pydantic_extra__
 
 
+class Settings(BaseModel, extra="allow"):
+    """What results/<run>.meta.json says of an evaluation and its training; more is in it."""
+
+    tasks: dict[str, dict[str, Any]] | None = None
+    train: dict[str, Any] | None = None
+    details: Measured | None = None
+
+
 Results = dict[int, Scores]  # by step, in ascending order
 
 
 def read(path: Path | str) -> Results:
     """Every checkpoint of a run. Raises UserError when the file is another or half of one."""
-    by_name = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d+$")], Scores])
+    by_name = _parsed(path, dict[Annotated[str, Field(pattern=r"^checkpoint-\d{1,15}$")], Scores])
     by_step = {int(name.removeprefix("checkpoint-")): scores for name, scores in by_name.items()}
     return dict(sorted(by_step.items()))
 
@@ -78,9 +114,16 @@ def facts_of(path: Path) -> JsonObject:
     """The JSON object in a file of facts (results/<run>.meta.json); {} without a readable one."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def read_settings(path: Path) -> Settings:
+    """The facts beside a file of results, which published ones have not. Raises UserError if the
+    file holds something else."""
+    facts = path.with_suffix(".meta.json")
+    return _parsed(facts, Settings) if facts.exists() else Settings()
 
 
 def run_order(name: str) -> list[tuple[int, int | str]]:
@@ -101,13 +144,13 @@ def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
 def _parsed(path: Path | str, schema: Any) -> Any:
     """The content of a file as an instance of `schema`."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"), parse_int=whole)
         return TypeAdapter(schema).validate_python(content)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "content"
+        place = ".".join(str(part)[:40] for part in first["loc"]) or "content"
         raise UserError(
             f"{path}: {place}: {first['msg']}; restore it, or delete it and evaluate again"
         ) from error
@@ -115,3 +158,10 @@ def _parsed(path: Path | str, schema: Any) -> Any:
         raise UserError(
             f"{path}: not readable as JSON ({error}); restore it, or delete it and evaluate again"
         ) from error
+
+
+def whole(digits: str) -> int:
+    """A whole number of a file. ValueError for one that is no float."""
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
