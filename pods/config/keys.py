@@ -235,6 +235,11 @@ class TrainConfig(Section):
     resume: Text
     stop_on_collapse: bool
     trial: bool
+    # Of an estimate, which leaves no run.
+    card: Literal["rtx4090", "l40s", "a6000", "a100", "h100", "h200"] | None = Field(
+        default=None, exclude=True
+    )
+    as_json: bool = Field(default=False, alias="json", exclude=True)
 
     algorithm: Text
     algorithm_kwargs: Parameters

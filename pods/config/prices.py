@@ -4,23 +4,22 @@ from pathlib import Path
 
 import yaml
 
+from pods.config.cards import PRICES
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.config.mistakes import one_line, validated
-from pods.config.place import CONFIG_DIR
 
 
 def read_prices(clock: str) -> Prices:
-    """Those of clock=<name of config/prices.yaml> or clock=<file.yaml>. Raises UserError."""
-    table = yaml.safe_load((CONFIG_DIR / "prices.yaml").read_text())
+    """Those of clock=<name of cards.PRICES> or clock=<file.yaml>. Raises UserError."""
     file = Path(clock)
-    if clock not in table and not file.is_file():
-        names = ", ".join(sorted(table))
+    if clock not in PRICES and not file.is_file():
+        names = ", ".join(sorted(PRICES))
         raise UserError(
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        values = table.get(clock) or yaml.safe_load(file.read_text())
+        values = PRICES.get(clock) or yaml.safe_load(file.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = one_line(error)
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
