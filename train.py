@@ -13,8 +13,10 @@ from itertools import islice
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
+from pods.config import cards
 from pods.config.command import command
 from pods.config.keys import TrainConfig
+from pods.models import locate
 
 
 def implied(algorithm: str) -> dict[str, str | None]:
@@ -31,6 +33,8 @@ def main(config: TrainConfig) -> None:
 
     settle(config)
     check(config)
+    if config.card:
+        return print(cards.report(config, locate))
     if config.trial:
         return trial.run(config, train)
     train(config)

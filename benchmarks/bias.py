@@ -52,7 +52,9 @@ def main(path: Path) -> None:
                 "length": interval(length / full_length),
             }
         )
-    print(f"{path.stem} of {pool.facts['name']}: {questions} questions x {simulator.count} rollouts")
+    print(
+        f"{path.stem} of {pool.facts['name']}: {questions} questions x {simulator.count} rollouts"
+    )
     print(pandas.DataFrame(rows).to_string(index=False))
 
 

@@ -3,15 +3,17 @@
 import copy
 import functools
 import inspect
+import os
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import trl
 from datasets import Dataset
 from peft import get_peft_model
-from transformers import AutoConfig, TrainerCallback, set_seed
+from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
 from pods import PodsConfig, PodsTrainer
@@ -25,6 +27,7 @@ from pods.runs import checkpoints
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.run_trainer import warm_up
 from tests.configs import compose
+from tests.fake_run import TINY
 from tests.test_trainer import adapter, rewards_of, rows
 from tests.unsloth_drift import CASES
 
@@ -410,6 +413,71 @@ def four_bit():
     return [len(states), [*weights], differ]
 
 
+def kept_by_the_loss(folder):
+    """What the log-probabilities of Unsloth's loss keep for its backward pass: bytes for each
+    completion token, without and with UNSLOTH_GRPO_LOGPROB_RECOMPUTE, and whether the gradients
+    are equal. Hidden states and logits have 1/32 of the bytes of Qwen2.5-3B's in bfloat16."""
+    from unsloth_zoo import rl_replacements
+
+    config = compose(f"model.path={folder}", *SIZES, "rollouts_per_prompt=8", "engine=trl")
+    config.output_dir, config.backend = str(folder), "unsloth"
+    tokenizer = load_tokenizer(str(TINY))
+    tokenizer.save_pretrained(folder)
+    shape = AutoConfig.from_pretrained(TINY, hidden_size=32, vocab_size=4748)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(folder)
+    policy = policy_as_unsloth_loads_it(config)
+    core = policy.model.get_base_model()
+    head = core.lm_head.forward
+
+    def hidden_states_or_logits(hidden):  # as Unsloth's own forward passes
+        return hidden if os.environ.get("UNSLOTH_RETURN_HIDDEN_STATES") == "1" else head(hidden)
+
+    core.lm_head.forward = hidden_states_or_logits
+    trainer, _ = trainer_of(config, policy, folder)
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+    kept: dict[int, int] = {}  # bytes by storage
+
+    def note(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def noted(function):
+        def call(*args, **named):
+            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                return function(*args, **named)
+
+        return call
+
+    loss_of, bytes_of_a_token, gradients = trainer.compute_loss, [], []
+
+    def both(model, inputs, *rest, **named):
+        for value in ("0", "1"):
+            os.environ["UNSLOTH_GRPO_LOGPROB_RECOMPUTE"] = value
+            kept.clear()
+            loss = loss_of(model, inputs, *rest, **named)
+            bytes_of_a_token.append(sum(kept.values()) / int(inputs["completion_mask"].sum()))
+            gradients.append(torch.autograd.grad(loss, trained, retain_graph=True))
+        return loss
+
+    trainer.compute_loss = both
+    # The generated trainer imports these at each call. Its loss refuses the hooks, and the
+    # log-probabilities are all of it that has the vocabulary's size.
+    names = [f"chunked_hidden_states_selective_log_softmax{end}" for end in ("", "_recompute")]
+    functions = {name: noted(getattr(rl_replacements, name)) for name in names}
+    with mock.patch.multiple(rl_replacements, **functions):
+        trainer.train()
+    before, after = gradients[:2]
+    return {
+        "bytes": bytes_of_a_token[:2],
+        "equal": all(map(torch.equal, before, after)),
+        "gradient": max(float(gradient.abs().max()) for gradient in before),
+        "packed": trainer.packing()["update/packed"],
+    }
+
+
 def unsloth_alone(folder):
     """What only Unsloth's side has: its loaders, and training on its engine."""
     import vllm
@@ -430,5 +498,6 @@ def unsloth_alone(folder):
         "missing_names": [name for name in NAMES if name not in source],
         "notebook": notebook(folder / "notebook"),
         "four_bit": four_bit(),
+        "kept_by_the_loss": kept_by_the_loss(folder / "loss"),
         "settings": engine_settings(folder),
     }

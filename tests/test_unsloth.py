@@ -15,11 +15,13 @@ from pods.engines.trl import generation_arguments
 from pods.models import named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
 from tests.configs import compose
+from tests.test_trainer import build, callback_of, rows
 
 DEFAULTS = {
     "UNSLOTH_DISABLE_STATISTICS": "1",
     "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
-    "UNSLOTH_COMPILE_DISABLE": "1",
+    "UNSLOTH_GRPO_LOGPROB_RECOMPUTE": "1",
+    "UNSLOTH_COMPILE_DISABLE": "partial",
     "VLLM_CONFIGURE_LOGGING": "0",
 }
 TINY = PACKAGE / "tiny_policy"
@@ -146,3 +148,17 @@ def test_a_model_of_an_unknown_type_is_named_as_such(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "no_such"}')
     with pytest.raises(UserError, match=r"model\.path=.*model type `no_such`"):
         load_tokenizer(str(tmp_path))
+
+
+def test_a_run_that_packs_no_longer_says_so_once(monkeypatch, capsys):
+    callback = callback_of(build([], dataset=rows()))
+    line = {"all/zero_variance_groups": 0.0, "all/reward_mean": 1.0}
+    packed = iter([1.0, 0.0, 0.0])
+    monkeypatch.setattr(callback.trainer, "packing", lambda: {"update/packed": next(packed)})
+    monkeypatch.setattr(callback.meter, "line", lambda newest, clock, others: line | others)
+    for step in (1, 2, 3):
+        callback.step_metrics(step)
+    said = [
+        text for text in "".join(capsys.readouterr()).splitlines() if "micro_batch_size" in text
+    ]
+    assert [text.partition(":")[0] for text in said] == ["step 2"]

@@ -63,7 +63,9 @@ class NoKernels(importlib.abc.MetaPathFinder):
 
 
 def import_rewritten(folder):
-    os.environ.update(UNSLOTH_ALLOW_CPU="1", UNSLOTH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
+    from pods.models.unsloth import ENVIRONMENT  # imports none of what Unsloth rewrites
+
+    os.environ.update(ENVIRONMENT, UNSLOTH_ALLOW_CPU="1", TORCHDYNAMO_DISABLE="1")
     os.environ["UNSLOTH_COMPILE_LOCATION"] = f"{folder}/compiled"  # else the working folder
     # No autocast: it would give a float32 model fp16 here.
     os.environ.update(ACCELERATE_MIXED_PRECISION="no", UNSLOTH_MIXED_PRECISION="bfloat16")

@@ -236,6 +236,11 @@ class TrainConfig(Section):
     resume_changed: bool = False  # a default, since runs of 0.3 have no such key
     stop_on_collapse: bool
     trial: bool
+    # Of an estimate, which leaves no run.
+    card: Literal["rtx4090", "l40s", "a6000", "a100", "h100", "h200"] | None = Field(
+        default=None, exclude=True
+    )
+    as_json: bool = Field(default=False, alias="json", exclude=True)
 
     algorithm: Text
     algorithm_kwargs: Parameters

@@ -18,6 +18,7 @@ COMMANDS = {
     "chat": "scripts/chat.py",
     "export": "scripts/export.py",
     "inspect": "scripts/inspect_run.py",
+    "dequantize": "scripts/dequantize.py",
 }
 NAMES = {Path(file).name: name for name, file in COMMANDS.items()}
 

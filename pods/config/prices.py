@@ -7,23 +7,22 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from pods.config.cards import PRICES
 from pods.config.errors import UserError
 from pods.config.keys import Prices
 from pods.config.mistakes import one_line, validated
-from pods.config.place import CONFIG_DIR
 
 
 def read_prices(clock: str) -> Prices:
-    """Those of clock=<name of config/prices.yaml> or clock=<file.yaml>. Raises UserError."""
-    table = _content(CONFIG_DIR / "prices.yaml")
+    """Those of clock=<name of cards.PRICES> or clock=<file.yaml>. Raises UserError."""
     file = Path(clock)
-    if clock not in table and not file.is_file():
-        names = ", ".join(sorted(table))
+    if clock not in PRICES and not file.is_file():
+        names = ", ".join(sorted(PRICES))
         raise UserError(
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        values = table.get(clock) or _content(file)
+        values = PRICES.get(clock) or _content(file)
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = one_line(error)
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None

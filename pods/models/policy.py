@@ -21,7 +21,7 @@ from pods.models import locate
 
 if TYPE_CHECKING:
     from peft import LoraConfig
-    from transformers import PreTrainedConfig
+    from transformers import BitsAndBytesConfig, PreTrainedConfig
     from transformers import PreTrainedModel as Model
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -168,10 +168,21 @@ def refuse_targets(config: TrainConfig, model: torch.nn.Module) -> None:
             )
 
 
+def quantisation(dtype: str) -> BitsAndBytesConfig:
+    """The 4 bits of a base, as Unsloth and vLLM's plugin quantise."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, dtype),
+    )
+
+
 def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     """The policy of backend=transformers, which runs anywhere; TRL adds the adapter."""
     from peft import LoraConfig
-    from transformers import BitsAndBytesConfig
 
     keys = config.model
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -179,12 +190,7 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     if ranks.world_size() > 1:  # the trainer, or DeepSpeed, moves all but quantised weights
         settings["device_map"] = {"": ranks.local_rank()} if keys.load_in_4bit else None
     if keys.load_in_4bit:
-        settings["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,  # as Unsloth and vLLM's plugin quantise
-            bnb_4bit_compute_dtype=getattr(torch, keys.dtype),
-        )
+        settings["quantization_config"] = quantisation(keys.dtype)
     model = load_model(keys.path, keys.dtype, **settings)
     adapter = None
     if config.lora.rank:

@@ -19,6 +19,22 @@ if TYPE_CHECKING:
 
 # load_vllm takes exactly this value for "not given" and then picks one from the free memory.
 UNSLOTH_DEFAULT_SEQUENCES = 256
+# Set before Unsloth is imported, unless the user has set them; docs/gpu.md lists them.
+ENVIRONMENT = {
+    # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
+    "UNSLOTH_DISABLE_STATISTICS": "1",
+    # Else engine=vllm and engine=unsloth would train with different kernels.
+    "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
+    # Its loss would keep the float32 logits of every token for the backward pass: 4.6 GiB for 16
+    # completions of 512 tokens. It computes them again, to the same gradients bit for bit.
+    "UNSLOTH_GRPO_LOGPROB_RECOMPUTE": "1",
+    # It would unroll its loss into 4 chunks for each row of a micro-batch and compile them as one
+    # graph: the quickstart's 128 were not done after 350 s on an H200. With 1 Unsloth would also
+    # drop its forward passes that return hidden states, and Gemma 3 would keep all its logits.
+    "UNSLOTH_COMPILE_DISABLE": "partial",
+    # It asks vLLM for its messages, which go to stdout; warnings still go to stderr.
+    "VLLM_CONFIGURE_LOGGING": "0",
+}
 
 
 def import_unsloth(config: TrainConfig) -> None:
@@ -29,19 +45,8 @@ def import_unsloth(config: TrainConfig) -> None:
             "start each job by a command of its own, or set engine=vllm"
         )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.vllm.standby))
-    defaults = {
-        # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
-        "UNSLOTH_DISABLE_STATISTICS": "1",
-        # Else engine=vllm and engine=unsloth would train with different kernels.
-        "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
-        # It would unroll its loss into 4 chunks for each row of a micro-batch and compile them as
-        # one graph: the quickstart's 128 were not done after 350 s on an H200.
-        "UNSLOTH_COMPILE_DISABLE": "1",
-        # It asks vLLM for its messages, which go to stdout; warnings still go to stderr.
-        "VLLM_CONFIGURE_LOGGING": "0",
-        # Otherwise a folder of generated code appears in the working folder.
-        "UNSLOTH_COMPILE_LOCATION": f"{config.output_dir}/.unsloth_compiled",
-    }
+    # Otherwise a folder of generated code appears in the working folder.
+    defaults = {**ENVIRONMENT, "UNSLOTH_COMPILE_LOCATION": f"{config.output_dir}/.unsloth_compiled"}
     os.environ |= defaults | os.environ  # what the user has set stays
     import_module("unsloth")
     trainer = import_module("trl").GRPOTrainer

@@ -40,6 +40,7 @@ def settle(config: TrainConfig) -> None:
 def check(config: TrainConfig) -> None:
     """Raise UserError with the first broken rule: key, value, rule, remedy in one line."""
     for rules in (
+        card,
         algorithm,
         sizes,
         engine,
@@ -61,6 +62,14 @@ def try_out(overrides: list[str]) -> None:
     settle(config)
     check(config)
     rehearse(config)
+
+
+def card(config: TrainConfig) -> Iterator[str]:
+    """The keys of an estimate."""
+    if config.card and not config.trial:
+        yield f"card={config.card}: estimates a trial; set trial=true, or leave it out"
+    if config.as_json and not config.card:
+        yield "json=true: prints the estimate of a card; set card=l40s, or leave it out"
 
 
 def algorithm(config: TrainConfig) -> Iterator[str]:

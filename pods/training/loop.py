@@ -259,11 +259,18 @@ class RunCallback(TrainerCallback):
         return ends
 
     def step_metrics(self, step: int) -> Metrics:
-        """The metric line of the step; says it when the run begins not to learn."""
+        """The metric line of the step; says it when the run begins not to learn, or not to pack."""
         others = self.trainer.packing()
         if self.trainer.guard:
             others |= self.trainer.guard.metrics
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
+        was_packed = all(line.get("update/packed") != 0 for line in self.watch.lines)
+        if metrics.get("update/packed") == 0 and was_packed:
+            size = self.config.micro_batch_size
+            ranks.say(
+                f"step {step}: Unsloth stopped packing a micro-batch into one sequence; updates "
+                f"take longer. If memory was short, lower micro_batch_size={size}"
+            )
         known = self.watch.problem
         metrics |= self.watch(metrics)
         if self.watch.problem != known:

