@@ -12,10 +12,11 @@ import yaml
 
 from pods.config.place import CONFIG_DIR
 
-from . import choice, published, strict
+from . import published, strict
 from .functions import FUNCTIONS, Graded
-from .tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
-from .verifier import Pair, Verdict, Verifier
+from .golds import GoldType, gold_type  # noqa: F401  for the callers of rewards
+from .tags import is_well_formed, opened  # noqa: F401
+from .verifier import Question, Verdict, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
@@ -97,22 +98,20 @@ class Scorer:
     ) -> list[Verdict]:
         """Whether each completion gives its gold answer; None: a comparison passed its deadline."""
         decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
-        # Rollouts of one prompt often agree: each pair is compared once.
-        verdicts: dict[bool | Pair, Verdict] = {d: d is True for d in decisions}
-        pairs = [d for d in verdicts if isinstance(d, tuple)]
-        if pairs and self._verifier:
-            verdicts |= zip(pairs, self._verifier.ask(pairs), strict=True)
+        # Rollouts of one prompt often agree: each is compared once.
+        verdicts: dict[bool | Question, Verdict] = {d: d is True for d in decisions}
+        questions = [d for d in verdicts if isinstance(d, tuple)]
+        if questions and self._verifier:
+            verdicts |= zip(questions, self._verifier.ask(questions), strict=True)
         grades = [verdicts[d] for d in decisions]
         self.timeouts += grades.count(None)
         return grades
 
-    def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
-        """The verdict, or the two texts that only computer algebra can compare."""
+    def _decide(self, completion: str, answer: str, kind: str) -> bool | Question:
+        """The verdict, or the question that only computer algebra can answer."""
         _check("kind", kind, ("math", "choice"))
-        if kind == "choice":
-            return choice.is_correct(completion, answer)
-        if self.version == "strict":
-            return strict.decide(completion, answer)
+        if kind == "choice" or self.version == "strict":
+            return strict.decide(completion, answer, kind)
         return published.is_correct(completion, answer, self.version)
 
     def close(self) -> None:

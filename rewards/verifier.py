@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import sys
@@ -22,42 +23,44 @@ WARM_UP = (  # parsers and sympy build tables on first use: a child takes a thir
     "(x+1)(x+2)",
     "\\frac{\\sqrt{3}}{2}",
     "2\\pi-\\frac{1}{3}",
-    "(3,-\\frac{\\pi}{2})",
-    "1,-2",
-    "[1,2]\\cup(3,\\infty)",
     "x=5",
-    "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
 )
 
-Pair = tuple[str, str]  # answer, gold answer
+Question = tuple[tuple[str, ...], tuple[str, ...], bool]  # entries of answer and gold, in order?
+DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
+DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
+UNREAD = str.maketrans("", "", "°$€£¥¢")
 Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
 class Verifier:
-    """Compares pairs with math-verify, `workers` at a time, each in at most `deadline_seconds` of
+    """Answers questions with math-verify, `workers` at a time, each in at most `deadline_seconds` of
     processor time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
         self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
-        self._server = self._start()
+        self._server: Popen | None = None  # started by the first question: sympy takes a second
 
-    def ask(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """One verdict per pair, in order. RuntimeError if the server ends twice in a row."""
+    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+        """One verdict per question, in order. RuntimeError if the server ends twice in a row."""
         for _ in range(2):
+            if self._server is None:
+                self._server = self._start()
             with contextlib.suppress(BrokenPipeError):
-                self._server.stdin.write(json.dumps(pairs).encode() + b"\n")
+                self._server.stdin.write(json.dumps(questions).encode() + b"\n")
                 self._server.stdin.flush()
             reply = self._server.stdout.readline()
             if reply:
                 return json.loads(reply)
             self.close()
-            self._server = self._start()
+            self._server = None
         raise RuntimeError("rewards=strict: the process of math-verify ended; its error is above")
 
     def close(self) -> None:
         """End the server and its children, which are one process group."""
-        with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
-            os.killpg(self._server.pid, signal.SIGKILL)
+        if self._server:
+            with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
+                os.killpg(self._server.pid, signal.SIGKILL)
 
     def _start(self) -> Popen:
         return Popen(
@@ -71,25 +74,26 @@ class Verifier:
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
-    """The server's loop: a line of pairs in, a line of verdicts out, until the trainer ends."""
+    """The server's loop: a line of questions in, a line of verdicts out, until the trainer ends."""
     trainer = os.getppid()
     replies = sys.stdout
     sys.stdout = sys.stderr  # a parser that prints must not spoil the replies
     logging.disable()  # parsers warn about every text that is not mathematics
     for text in WARM_UP:
-        equal(text, WARM_UP[0])
+        _same(text, WARM_UP[0])
     for line in sys.stdin:
-        pairs = json.loads(line)
+        questions = json.loads(line)
         verdicts: list[Verdict] = []
-        for start in range(0, len(pairs), workers):
+        for start in range(0, len(questions), workers):
             if os.getppid() != trainer:
                 return
-            children = [_fork(pair, deadline_seconds) for pair in pairs[start : start + workers]]
+            batch = questions[start : start + workers]
+            children = [_fork(question, deadline_seconds) for question in batch]
             verdicts += [_verdict(child) for child in children]
         print(json.dumps(verdicts), file=replies, flush=True)
 
 
-def _fork(pair: Pair, deadline_seconds: float) -> int:
+def _fork(question: Question, deadline_seconds: float) -> int:
     """The pid of a child that ends with code 0 if the two are equal; SIGPROF ends one that computes
     too long, SIGALRM one that waits too long."""
     pid = os.fork()
@@ -101,7 +105,7 @@ def _fork(pair: Pair, deadline_seconds: float) -> int:
         signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         with contextlib.suppress(ValueError, OSError):  # not every system has this limit
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        code = int(not equal(*pair))
+        code = int(not equal(*question))
     finally:
         os._exit(code)
 
@@ -115,15 +119,40 @@ def _verdict(child: int) -> Verdict:
     return code == 0
 
 
-def equal(answer: str, gold: str) -> bool:
-    """Whether math-verify finds the two equal; called only in the server and its children."""
+def equal(answers: Sequence[str], golds: Sequence[str], ordered: bool) -> bool:
+    """Whether the entries are equal, one by one; or in some order."""
+    if ordered:
+        return all(map(_same, answers, golds))
+    left = list(answers)
+    for gold in golds:
+        match = next((answer for answer in left if _same(answer, gold)), None)
+        if match is None:
+            return False
+        left.remove(match)
+    return True
+
+
+def _same(answer: str, gold: str) -> bool:
+    """Whether two expressions are equal: numbers as rationals, else by math-verify, which takes 15
+    digits and rounds to 6 places unless told otherwise. Called only in the server and its children.
+    """
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
+    if answer == gold:
+        return True
     form = NormalizationConfig(units=False, malformed_operators=True, nits=True)  # 2t keeps its t
     config = [LatexExtractionConfig(normalization_config=form)]  # no numbers out of broken LaTeX
+    texts = [DECIMAL.sub(_as_fraction, text.translate(UNREAD)) for text in (gold, answer)]
     try:
-        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in (gold, answer)]
-        return bool(verify(*readings, timeout_seconds=None))
+        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in texts]
+        return bool(
+            verify(*readings, float_rounding=DIGITS, numeric_precision=DIGITS, timeout_seconds=None)
+        )
     except Exception:  # sympy and its parsers raise many types
         return False
+
+
+def _as_fraction(match: re.Match) -> str:
+    """0.25 as \\frac{025}{100}: a decimal is exact, a float is not."""
+    return f"\\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
