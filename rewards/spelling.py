@@ -1,55 +1,50 @@
-"""One spelling for a text that can be written in many ways: Unicode, LaTeX, Markdown and CJK."""
+"""One spelling for what can be written in many ways in Unicode, LaTeX, Markdown and CJK."""
 
 import re
-from unicodedata import name, normalize
+from unicodedata import normalize
 
-SPELLINGS = str.maketrans({
-    "−": "-", "‐": "-", "‑": "-", "‒": "-", "–": "-", "—": "-", "’": "'", "‘": "'", "“": '"', "”": '"',
-    "。": ".", "、": ",", "【": "(", "】": ")", "「": "(", "」": ")", "『": "(", "』": ")",
-    "∞": "\\infty ", "∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ", "≤": "\\le ", "≥": "\\ge ",
-    "≠": "\\ne ", "≈": "~", "×": "\\times ", "·": "\\cdot ", "÷": "/", "±": "\\pm ", "√": "\\sqrt ",
-    "∅": "\\emptyset ", "→": "\\to ", "⁄": "/", "∕": "/", "º": "°", "\u200b": "", "\ufeff": "", "\xad": "",
-})  # fmt: skip
-SUPERSCRIPTS = re.compile("[⁰¹²³⁴-⁹⁺⁻]+")
-VULGAR_FRACTIONS = re.compile("[¼-¾⅐-⅞]")
-GREEK = re.compile("[Α-Ωα-ω]")
-THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})")  # 1{,}000
-DEGREES = re.compile(r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\(?:degree|circ)(?![a-z])")
-DOLLARS = re.compile(r"(?<!\\)\$((?:[^$\\]|\\.)*)\$(?![0-9])")  # a formula, not two prices
-NESTED = r"\s*\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"  # three levels deep
-FONTS = re.compile(
+PUNCTUATION = str.maketrans(
+    "−‐‑‒–—’‘“”。、【】「」『』⁄∕≈", "------''\"\".,()()()//~", "\u200b\ufeff\xad"
+)
+SYMBOLS = "∞∪∩∈≤≥≠×·÷±√∅→αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΣΦΨΩ"
+MACROS = (
+    "infty cup cap in le ge ne times cdot div pm sqrt emptyset to alpha beta gamma delta epsilon zeta"
+    " eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega Gamma Delta"
+    " Theta Lambda Sigma Phi Psi Omega"
+).split()
+LATEX = {ord(symbol): f"\\{name} " for symbol, name in zip(SYMBOLS, MACROS, strict=True)}
+NESTED = r"\s*\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"
+UNWRAPPED = (  # boxes and fonts, which may stand in each other
     r"\\(?:f?boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it|sf)|[mh]box|bm|boldsymbol"
-    r"|operatorname\*?|ce|emph|underline)" + NESTED
+    r"|operatorname\*?|ce|emph|underline)" + NESTED,
+    r" \1 ",
 )
-DELIMITERS = re.compile(
-    r"\\f?box(?:ed)?(?![a-z])|(?<!\\)\\[\[\]();:!, ]|\$\$|\*\*|`|^[#>* ]+|(?<=[^\s])~|~(?=[A-Za-z])"
-    r"|\\(?:displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])"
+STEPS = (  # pattern, replacement
+    (r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})", ","),  # thousands: 1{,}000
+    (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\(?:degree|circ)(?![a-z])|º", "°"),
+    (r"\$\$", " "),
+    (r"(?<!\\)\$((?:[^$\\]|\\.)*)\$(?![0-9])", r" \1 "),  # a formula, not two prices
+    (r"\\\$", "$"),
+    *[UNWRAPPED] * 4,
+    (r"\\f?box(?:ed)?(?![a-z])|(?<!\\)\\[\[\]();:!, ]|\*\*|`|^[#>* ]+|(?<=[^\s])~|~(?=[A-Za-z])", " "),
+    (r"\\(?:displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
+    (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
+    (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\s+(?=[\^_])", ""),
+    (r"\s+", " "),
 )
-FUNCTIONS = re.compile(r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])")
-ROOTS = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 
 
 def spell(text: str) -> str:
-    """The text without delimiters, boxes and fonts, with one character for each symbol."""
-    text = SUPERSCRIPTS.sub(lambda match: f"^{{{normalize('NFKC', match[0])}}}", text)
-    text = VULGAR_FRACTIONS.sub(lambda match: f" {normalize('NFKC', match[0])}", text)
-    text = normalize("NFKC", text.replace("º", "°")).translate(SPELLINGS)
-    text = GREEK.sub(lambda match: f"\\{_letter(match[0])} ", text)
-    text = THOUSANDS.sub(",", text)
-    text = DEGREES.sub("°", text)
-    text = DOLLARS.sub(r" \1 ", text.replace("$$", " ")).replace("\\$", "$")
-    unopened = None
-    while text != unopened:
-        unopened = text
-        text = FONTS.sub(r" \1 ", text)
-    text = DELIMITERS.sub(" ", text)
-    text = FUNCTIONS.sub(r"\\\1 ", text)
-    text = ROOTS.sub(r"\\sqrt{\1}", text)
-    text = re.sub(r"\s+(?=\^)", "", text)
-    return re.sub(r"\s+", " ", text).strip().rstrip(" .;,")
+    """The text without delimiters, boxes and fonts, with LaTeX's names for symbols."""
+    text = re.sub("[⁰¹²³⁴-⁹⁺⁻]+", lambda run: f"^{{{normalize('NFKC', run[0])}}}", text)
+    text = re.sub("([¼-¾⅐-⅞])", r" \1", text)
+    text = normalize("NFKC", text).translate(PUNCTUATION).translate(LATEX)
+    return substitute(text, STEPS).strip().rstrip(" .;,")
 
 
-def _letter(character: str) -> str:
-    """The LaTeX name of a Greek letter, Delta or delta."""
-    greek = name(character).split()[-1]
-    return greek.title() if character.isupper() else greek.lower()
+def substitute(text: str, steps: tuple[tuple[str, str], ...]) -> str:
+    """The text after every step, in order."""
+    for pattern, replacement in steps:
+        text = re.sub(pattern, replacement, text)
+    return text
