@@ -4,8 +4,8 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 
-from .numerals import LETTER, PERCENT, exact, stated
-from .spelling import spell
+from .numerals import LETTER, PERCENT, stated
+from .spelling import spell, substitute
 
 GoldType = StrEnum(
     "GoldType",
@@ -33,9 +33,9 @@ PATTERNS = {  # the first that fits the whole text, after numbers and quantities
     GoldType.CODE: r"0[xX][0-9A-Fa-f]+|\(?[0-9A-F]+\)?_\{?[0-9]+\}?|[0-9]+(?: ?- ?[0-9]+)+"
     r"|[0-9]+(?:[./][0-9]+){2,}|[0-9]+(?: ?: ?[0-9]+){2,}",
     GoldType.RATIO: r"[0-9.]+ ?: ?[0-9.]+",
+    GoldType.MATRIX: r"\\begin\{[pb]?matrix\}.*",
     GoldType.WORDS: rf"{LETTER}{{2,}}(?:[\s',.\-/()\"!?&:;]+{LETTER}+)*[\"')!?]*"
     rf"|.*(?<![\\A-Za-z]){LETTER}{{4,}}.*",
-    GoldType.MATRIX: r"\\begin\{[pb]?matrix\}.*",
     GoldType.INTERVAL: rf".*\\cup.*|(?:[a-z] ?\\in ?)?(?:\[{BALANCED},{BALANCED}[)\]]"
     rf"|\({BALANCED},(?:{BALANCED}\]|.*\\infty ?\))|\(-\\infty.*\))",
     GoldType.TUPLE: rf"\({BALANCED},{BALANCED}\)",
@@ -45,35 +45,38 @@ PATTERNS = {  # the first that fits the whole text, after numbers and quantities
 }
 
 
+LIST_STEPS = (  # x \in [0, 1]; the rows of a matrix as a union
+    (r"^[a-z] ?\\in(?![a-z])", ""),
+    (r"\\begin\{[pb]?matrix\}", "["),
+    (r"(?:\\\\ *)?\\end\{[pb]?matrix\}", "]"),
+    (r"\\\\", r"]\\cup["),
+    (r"&", ","),
+)
+
+
 @lru_cache(maxsize=8192)
 def gold_type(gold: str, kind: str = "math") -> GoldType:
     """The type of a gold answer. kind=choice: a letter, or words, which no answer can meet."""
     gold = spell(gold)
     if kind == "choice":
         return GoldType.LETTER if re.fullmatch(r"\(?[A-Za-z]\)?", gold) else GoldType.WORDS
-    if exact(gold) is not None:
-        return GoldType.PERCENTAGE if PERCENT.search(gold) else GoldType.NUMBER
-    if not re.match(rf"{LETTER}|\(|.*=", gold) and stated(gold):
-        return GoldType.PERCENTAGE if PERCENT.search(gold) else GoldType.QUANTITY
+    value, unit = stated(gold)
+    if value is not None and not re.match(rf"{LETTER}|\(\D|.*=", gold):
+        if PERCENT.search(gold):
+            return GoldType.PERCENTAGE
+        return GoldType.QUANTITY if unit else GoldType.NUMBER
     return next(name for name, form in PATTERNS.items() if re.fullmatch(form, gold, re.DOTALL))
 
 
 def split(text: str) -> tuple[str, list[str]]:
     """The brackets and the entries of a tuple, a set, a union of intervals or the rows of a matrix;
     a text without them is one entry. a \\pm b is two entries."""
-    text = re.sub(r"^[a-z] ?\\in(?![a-z])", "", text)
-    if text.startswith("\\begin{"):
-        rows = re.sub(r"\\(?:begin|end)\{[pb]?matrix\}", "", text).split("\\\\")
-        text = "\\cup".join(f"[{row.replace('&', ',')}]" for row in rows if row.strip())
+    text = substitute(text, LIST_STEPS)
+    brackets = ""
     enclosed = rf"\s*(\\\{{|[(\[])({BALANCED})(\\\}}|[)\]])\s*"
     pieces = [re.fullmatch(enclosed, piece) for piece in text.split("\\cup")]
-    brackets = ""
     if all(pieces):
         brackets = "".join(piece[1] + piece[3] for piece in pieces)
         text = ",".join(piece[2] for piece in pieces)
-    entries = [entry.strip() for entry in re.split(SEPARATOR, text) if entry.strip()]
-    return brackets, [
-        entry.replace("\\pm", sign)
-        for entry in entries
-        for sign in (("+", "-") if "\\pm" in entry else ("",))
-    ]
+    text = re.sub(r"([^,;]*)\\pm([^,;]*)", r"\1+\2,\1-\2", text)
+    return brackets, [entry.strip() for entry in re.split(SEPARATOR, text) if entry.strip()]

@@ -1,17 +1,16 @@
 """The exact value of a text that is a number, and of a sentence that states one number."""
 
 import re
-from contextlib import suppress
 from fractions import Fraction
 
 from .spelling import substitute
 
 LETTER = r"[^\W\d_]"
 PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
-POWER = r"(?:[0-9]{1,3}\^[+-]?[0-9]{1,3}|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
-NUMBER = (  # with the whole part of a mixed number, a power of ten, a denominator
-    r"(?P<sign>[+-]?)\s*(?:(?P<whole>[0-9]+)\s+(?=[0-9]+\s*/))?"
-    rf"(?P<factors>{POWER}(?:\s*\*\s*10\^[+-]?[0-9]{{1,3}})?(?:\s*/\s*{POWER})?)"
+DECIMAL = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?"
+NUMBER = (
+    r"(?P<sign>[+-]?)\s*(?:(?P<whole>[0-9]+(?:\.[0-9]+)?)\s+(?=[0-9]+\s*/))?"
+    rf"(?P<top>{DECIMAL})(?:\s*/\s*(?P<bottom>{DECIMAL}))?"
 )
 STEPS = (  # from LaTeX to NUMBER
     (r"\^\s*\{\s*([+-]?)\s*([0-9]+)\s*\}", r"^\1\2"),
@@ -23,9 +22,11 @@ STEPS = (  # from LaTeX to NUMBER
     (r"[{}]", ""),
     (r"\s*\\(?:times|cdot)\s*", "*"),
     (r"(?<=[0-9]),(?=(?:[0-9]{3},)*[0-9]{3}(?![0-9]))", ""),
-    (r"(?<=[0-9])[eE](?=[+-]?[0-9])", "*10^"),
+    (r"(?<=[0-9])(?:E|\s*\*\s*10\^)(?=[+-]?[0-9])", "e"),
+    (r"(?<![0-9.*^])10\^(?=[+-]?[0-9])", "1e"),
     (r"(-?)\s*([$€£¥])\s*(?=[0-9.])", r" \2 \1"),  # -$5
     (r"-\s+(?=[0-9.])", "-"),
+    (r"(?<![\w)])\(\s*([+-]?[0-9./ ]+)\s*\)\s*$", r"\1"),  # (-5)
 )
 STATEMENT = re.compile(  # words, a number, and its unit or more words: 18cm, 18 eggs, 18/day, 18元
     rf"\s*(?:(?:{LETTER}|\()(?:{LETTER}|[',:() -])*(?:[ (:]|(?<=[^\x00-\x7f])))?"
@@ -55,25 +56,18 @@ CHANGING = re.compile(  # words that deny, change or doubt the number beside the
 
 def exact(text: str) -> Fraction | None:
     """The value of a text that is one number: 1,000, 3 1/2, (-5), 6.63*10^-34, 0.\\overline{3}."""
-    text = re.sub(r"^ *([+-]?) *\(([^()]*)\) *$", r"\1\2", plain(text))
-    match = re.fullmatch(rf"\s*{NUMBER}\s*", text)
-    return match and _value(match)
+    return _value(re.fullmatch(rf"\s*{NUMBER}\s*", plain(text)))
 
 
-def stated(text: str) -> tuple[Fraction, str] | None:
+def stated(text: str) -> tuple[Fraction | None, str]:
     """The one number that a text states behind its last "=", and the unit and words beside it; None
     for two numbers or none."""
     left, _, statement = plain(text).rpartition("=")
-    value = exact(statement)
-    unit = ""
     match = STATEMENT.fullmatch(statement)
-    if match:
-        value = _value(match)
-        unit = match["currency"] + (match["unit"] or "")
     sides = CLAUSE.split(left)[-1].split("=")
-    if value is None or CHANGING.search(statement) or not all(map(names_value, sides)):
-        return None
-    return value, unit
+    if match is None or CHANGING.search(statement) or not all(map(names_value, sides)):
+        return None, ""
+    return _value(match), match["currency"] + (match["unit"] or "")
 
 
 def names_value(side: str) -> bool:
@@ -88,27 +82,17 @@ def names_value(side: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Numbers without LaTeX: \\frac{a}{b} as a/b, 2^{10} as 2^10; no braces, no percent sign."""
-    repeating = r"([0-9]*)\.([0-9]*)\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?"
-    return substitute(re.sub(repeating, _as_fraction, text), STEPS)
+    """Numbers without LaTeX: \\frac{a}{b} as a/b, 0.1\\overline{6} as 0.1 6/90; no percent sign."""
+    repeating = r"([0-9]*\.([0-9]*))\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?"
+    text = re.sub(
+        repeating, lambda m: f"0{m[1]}0 {m[3]}/{'9' * len(m[3])}{'0' * len(m[2])}", text
+    )
+    return substitute(text, STEPS)
 
 
-def _as_fraction(repeating: re.Match) -> str:
-    """0.1\\overline{6} as (16 - 1)/90."""
-    whole, start, period = repeating.groups()
-    difference = int(whole + start + period) - int("0" + whole + start)
-    return f"{difference}/{'9' * len(period)}{'0' * len(start)}"
-
-
-def _value(number: re.Match) -> Fraction | None:
+def _value(number: re.Match | None) -> Fraction | None:
     """The value of a match of NUMBER; None if it divides by 0."""
-    product = Fraction(1)
-    with suppress(ZeroDivisionError):
-        for operator, base, power in re.findall(
-            r"([*/]?)\s*([0-9.]+)(?:\^([+-]?[0-9]+))?", number["factors"]
-        ):
-            factor = Fraction(base) ** int(power or 1)
-            product = product / factor if operator == "/" else product * factor
-        product += int(number["whole"] or 0)
-        return -product if number["sign"] == "-" else product
-    return None
+    if number is None or (bottom := Fraction(number["bottom"] or 1)) == 0:
+        return None
+    value = Fraction(number["whole"] or 0) + Fraction(number["top"]) / bottom
+    return -value if number["sign"] == "-" else value

@@ -11,12 +11,12 @@ MACROS = (
     "infty cup cap in le ge ne times cdot div pm sqrt emptyset to alpha beta gamma delta epsilon zeta"
     " eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega Gamma Delta"
     " Theta Lambda Sigma Phi Psi Omega"
-).split()
-LATEX = {ord(symbol): f"\\{name} " for symbol, name in zip(SYMBOLS, MACROS, strict=True)}
-NESTED = r"\s*\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}"
-UNWRAPPED = (  # boxes and fonts, which may stand in each other
+)
+LATEX = {ord(symbol): f"\\{macro} " for symbol, macro in zip(SYMBOLS, MACROS.split(), strict=True)}
+UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\\(?:f?boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it|sf)|[mh]box|bm|boldsymbol"
-    r"|operatorname\*?|ce|emph|underline)" + NESTED,
+    r"|operatorname\*?|ce|emph|underline)"
+    r"\s*\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}",
     r" \1 ",
 )
 STEPS = (  # pattern, replacement
@@ -25,18 +25,26 @@ STEPS = (  # pattern, replacement
     (r"\$\$", " "),
     (r"(?<!\\)\$((?:[^$\\]|\\.)*)\$(?![0-9])", r" \1 "),  # a formula, not two prices
     (r"\\\$", "$"),
-    *[UNWRAPPED] * 4,
+    UNWRAP,
+    UNWRAP,
+    UNWRAP,
     (r"\\f?box(?:ed)?(?![a-z])|(?<!\\)\\[\[\]();:!, ]|\*\*|`|^[#>* ]+|(?<=[^\s])~|~(?=[A-Za-z])", " "),
     (r"\\(?:displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"\s+(?=[\^_])", ""),
+    (
+        r"(?i)^\s*(?:(?:so|thus|hence|therefore),? )?(?:(?:the|my|final|correct|exact|polar) +)*"
+        r"(?:answer|option|choice|solutions?|result|values?|coordinates|domain|range)\b"
+        r" *(?:(?:is|are)\b|(?=[^a-z])) *:?|答案[是为為]?:?",
+        "",
+    ),
     (r"\s+", " "),
 )
 
 
 def spell(text: str) -> str:
-    """The text without delimiters, boxes and fonts, with LaTeX's names for symbols."""
+    """The text without delimiters, boxes, fonts and lead-in, with LaTeX's names for symbols."""
     text = re.sub("[⁰¹²³⁴-⁹⁺⁻]+", lambda run: f"^{{{normalize('NFKC', run[0])}}}", text)
     text = re.sub("([¼-¾⅐-⅞])", r" \1", text)
     text = normalize("NFKC", text).translate(PUNCTUATION).translate(LATEX)

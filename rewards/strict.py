@@ -8,20 +8,18 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 
 from .golds import PATTERNS, GoldType, gold_type, split
-from .numerals import CHANGING, LETTER, PERCENT, exact, names_value, stated
+from .numerals import LETTER, PERCENT, exact, names_value, stated
 from .spelling import spell
-from .tags import last_closed_answer
 from .verifier import Question
 
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 MAX_ALGEBRA = 200  # characters of a text for math-verify
 
-LEAD = re.compile(  # The answer is, Option, 答案是
-    rf"(?i)(?:(?:{LETTER}|[',() -])*\b(?:is|are|be|equals)\b|(?:the )?(?:final )?(?:correct )?"
-    r"(?:answer|option|choice|solution|result)|答案[是为為]?):?\s+|答案[是为為]?:?"
+OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
+    r"\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))\s*(?!(?:or|and)\b|\(?[A-J][.):]\s)"
+    r"(?:(?!\s\(?[A-J][.):]\s).)*)?",
+    re.DOTALL,
 )
-OPTION = re.compile(r"\(?\s*([A-Za-z])\s*(?:[.)]*:(?P<text>.*)|[.)]+(?P<more>\s.*)?)?", re.DOTALL)
-ANOTHER = re.compile(r"(?:^|\s)\(?[A-J][.):]\s|^\s*(?:or|and)\b")
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
     r"\\(?!(?:[dtc]?frac|sqrt|pi|cdot|times|div|ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?"
     r"|infty|leq?|geq?|neq?|lt|gt|in|binom|mathbb|alpha|beta|gamma|delta|epsilon|zeta|eta|theta"
@@ -30,15 +28,17 @@ UNREADABLE = re.compile(  # macros that are no value, and what sympy computes be
     r"|\*\*|!\s*\)*\s*!|[0-9]{4}\s*\)*!|\\binom[^+]*(?:[0-9]{4}|\^)|[0-9]{31}"
     r"|\^\s*\{?\s*[+-]?[0-9]{3}|[)}|]\s*\^\s*\{?\s*[+-]?[2-9][0-9]|\^\s*\{?\s*\(?[0-9]+\)?\s*\^"
 )
+UNIT = rf"{LETTER}+|\^[23]|[/°¢$€£¥]"
+VARIABLE = r"(?<![\\A-Za-z])[A-Za-z]+"
 UNITS = dict(
     pair.split("=")
     for pair in (
         "centimeter=cm centimetre=cm meter=m metre=m kilometer=km millimeter=mm gram=g kilogram=kg"
-        " hour=h hr=h minute=min second=s sec=s foot=ft feet=ft inch=in inche=in degree=° dollar=$"
+        " hour=h hr=h minute=min second=s sec=s foot=ft feet=ft inch=in inche=in square=^2 sq=^2 cubic=^3 degree=° dollar=$"
         " cent=¢ euro=€ pound=£ liter=l litre=l L=l per=/ mile=mi"
     ).split()
 )
-MEASURED = re.compile(rf"(?<=[^\\A-Za-z])(?:{'|'.join({*UNITS, *UNITS.values()} - set('/$'))})s?(?:\^[23])?$")
+MEASURED = re.compile(rf"(?<![\\A-Za-z])(?:{'|'.join(UNITS)}|[cmk]?m|[mk]?g|ft|°)s?(?:\^[23])?$")
 
 
 def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
@@ -46,31 +46,14 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
     _, closed, final = completion.partition("</think>")
     if not closed and completion.rstrip().endswith("</answer>"):
         final = completion  # its last block is no guess of the reasoning
-    answer = last_closed_answer(final)
-    if final.rfind("<answer>") > final.rfind("</answer>") or answer is None:
-        return False
-    if max(len(answer), len(gold)) > MAX_LENGTH:
+    answer, closed, _ = final.rpartition("<answer>")[2].partition("</answer>")
+    if not closed or not answer.strip() or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
     answer = spell(answer)
-    if kind == "choice" or gold_type(gold) is GoldType.LETTER:
-        return _option(answer) == spell(gold).strip("()").upper()
-    return _compare(answer, spell(gold))
-
-
-def _option(answer: str) -> str | None:
-    """The letter that an answer names: B, (B), B: text, Option B; not A or B, A cat."""
-    match = OPTION.fullmatch(_without_lead(answer))
-    if match is None or ANOTHER.search(match["text"] or match["more"] or ""):
-        return None
-    return match[1].upper()
-
-
-def _without_lead(answer: str) -> str:
-    """Without "The answer is" and the like, unless the words deny or doubt."""
-    lead = LEAD.match(answer)
-    if lead and not CHANGING.search(lead[0]):
-        return answer[lead.end() :].lstrip()
-    return answer
+    if gold_type(gold, kind) is GoldType.LETTER:
+        option = OPTION.fullmatch(answer)
+        return option is not None and option[1].upper() == spell(gold).strip("()").upper()
+    return kind == "math" and _compare(answer, spell(gold))
 
 
 def _compare(answer: str, gold: str) -> bool | Question:
@@ -80,46 +63,39 @@ def _compare(answer: str, gold: str) -> bool | Question:
     if bool(PERCENT.search(answer)) != bool(PERCENT.search(gold)):
         return False  # a percentage equals only a percentage
     name = gold_type(gold)
-    statement = stated(answer)
-    if name in (GoldType.NUMBER, GoldType.PERCENTAGE):
-        return statement is not None and statement[0] == exact(gold)
-    if name is GoldType.QUANTITY:
-        value, unit = stated(gold)
-        if statement is None or statement[0] != value:
-            return False
-        return not _unit(statement[1]) or bool(
-            re.match(rf"{re.escape(_unit(unit))}(?! ?[/^]|\w)", _unit(statement[1]))
-        )
-    answer = _without_lead(answer)
+    if name in (GoldType.NUMBER, GoldType.PERCENTAGE, GoldType.QUANTITY):
+        value, unit = stated(answer)
+        expected, expected_unit = stated(gold)
+        return value == expected and _is_unit(unit, expected_unit)
     if name is GoldType.RATIO:
         return exact(answer.replace(":", "/")) == exact(gold.replace(":", "/"))
-    if name in (GoldType.TIME, GoldType.DATE, GoldType.FORMULA, GoldType.CODE, GoldType.WORDS):
-        dropped = {GoldType.FORMULA: r"[\s{}_]", GoldType.CODE: r"[\s{}()]"}
-        texts = [re.sub(dropped.get(name, r"[\s{}(),.\"']"), "", text) for text in (answer, gold)]
-        return texts[0] == texts[1] or (
-            name is not GoldType.FORMULA and texts[0].casefold() == texts[1].casefold()
-        )
-    return _algebra(answer, gold, name)
-
-
-def _unit(words: str) -> str:
-    """Centimeters: cm; square feet: ft ^2; km per hour: km / h."""
-    words = re.sub(r"\b(?:square|sq\.?) (\w+)", r"\1^2", words)
-    words = re.sub(r"\bcubic (\w+)", r"\1^3", words)
-    names = re.findall(rf"{LETTER}+|\^[23]|[/°¢$€£¥]", words)
-    return " ".join(
-        UNITS.get(name) or UNITS.get(name.removesuffix("s"), name.removesuffix("s"))
-        for name in names
-    )
-
-
-def _algebra(answer: str, gold: str, name: GoldType) -> bool | Question:
-    """Entry by entry, where numbers are equal or not; what else there is becomes a question."""
+    if name is GoldType.FORMULA:
+        return re.sub(r"[\s{}_]", "", answer) == re.sub(r"[\s{}_]", "", gold)
+    if name in (GoldType.TIME, GoldType.DATE, GoldType.CODE, GoldType.WORDS):
+        noise = r"[\s{}(),\"']|\.(?![0-9])"
+        return re.sub(noise, "", answer).casefold() == re.sub(noise, "", gold).casefold()
     if name is GoldType.RELATION:
         label, _, value = gold.partition("=")
         own_label, _, own_value = answer.rpartition("=")
         if value and names_value(label) and own_label.strip() in ("", label.strip()):
             return _compare(own_value.strip(), value.strip())
+    return _entries(answer, gold, name)
+
+
+def _is_unit(words: str, unit: str) -> bool:
+    """Whether the words behind a number are none, or begin with the unit of the gold answer."""
+    own, expected = (
+        [UNITS.get(name.removesuffix("s"), name) for name in re.findall(UNIT, text)]
+        for text in (words, unit)
+    )
+    count = len(expected)
+    return not own or (
+        sorted(own[:count]) == sorted(expected) and not (unit and own[count:] and own[count] in "/^2^3")
+    )
+
+
+def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
+    """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
     if bool(MEASURED.search(answer)) != bool(MEASURED.search(gold)):
         answer, gold = (MEASURED.sub("", text) for text in (answer, gold))
     own_brackets, answers = split(answer)
@@ -130,20 +106,16 @@ def _algebra(answer: str, gold: str, name: GoldType) -> bool | Question:
         if not all(names_value(side) for entry in answers for side in entry.split("=")[:-1]):
             return False
         answers = [entry.rpartition("=")[2] for entry in answers]
-    answers, golds = [*map(_canonical, answers)], [*map(_canonical, golds)]
-    ordered = name is not GoldType.SET
-    if answers == golds or (not ordered and sorted(answers) == sorted(golds)):
+    answers, golds = ([*map(_canonical, entries)] for entries in (answers, golds))
+    if answers == golds or (name is GoldType.SET and sorted(answers) == sorted(golds)):
         return True
+    letters, expected = (set(re.findall(VARIABLE, " ".join(texts))) for texts in (answers, golds))
     texts = answers + golds
-    letters = [set(re.findall(r"(?<!\\)\b[A-Za-z]+", " ".join(entries))) for entries in (answers, golds)]
-    if (
-        len(answers) != len(golds)
-        or all(re.fullmatch("[0-9/-]+", text) for text in texts)
-        or not letters[0] <= letters[1]
-        or any(len(text) > MAX_ALGEBRA or UNREADABLE.search(text) for text in texts)
-    ):
+    if len(answers) != len(golds) or not letters <= expected or max(map(len, texts)) > MAX_ALGEBRA:
         return False
-    return tuple(answers), tuple(golds), ordered
+    if all(re.fullmatch("[0-9/-]+", text) for text in texts) or any(map(UNREADABLE.search, texts)):
+        return False
+    return tuple(answers), tuple(golds), name is not GoldType.SET
 
 
 def _canonical(entry: str) -> str:

@@ -13,6 +13,8 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from functools import cache
+from itertools import permutations
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -29,7 +31,6 @@ WARM_UP = (  # parsers and sympy build tables on first use: a child takes a thir
 Question = tuple[tuple[str, ...], tuple[str, ...], bool]  # entries of answer and gold, in order?
 DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
 DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
-UNREAD = str.maketrans("", "", "°$€£¥¢")
 Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
@@ -120,39 +121,27 @@ def _verdict(child: int) -> Verdict:
 
 
 def equal(answers: Sequence[str], golds: Sequence[str], ordered: bool) -> bool:
-    """Whether the entries are equal, one by one; or in some order."""
-    if ordered:
-        return all(map(_same, answers, golds))
-    left = list(answers)
-    for gold in golds:
-        match = next((answer for answer in left if _same(answer, gold)), None)
-        if match is None:
-            return False
-        left.remove(match)
-    return True
+    """Whether the entries are equal, one by one or in some order. Called only in a child."""
+    orders = [answers] if ordered else permutations(answers)
+    return any(all(map(_same, order, golds)) for order in orders)
 
 
+@cache
 def _same(answer: str, gold: str) -> bool:
-    """Whether two expressions are equal: numbers as rationals, else by math-verify, which takes 15
-    digits and rounds to 6 places unless told otherwise. Called only in the server and its children.
-    """
+    """Whether math-verify finds the two equal, to DIGITS; no decimal becomes a float."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
-    if answer == gold:
-        return True
     form = NormalizationConfig(units=False, malformed_operators=True, nits=True)  # 2t keeps its t
     config = [LatexExtractionConfig(normalization_config=form)]  # no numbers out of broken LaTeX
-    texts = [DECIMAL.sub(_as_fraction, text.translate(UNREAD)) for text in (gold, answer)]
+    texts = [
+        DECIMAL.sub(lambda m: f"\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}}", text)
+        for text in (gold, answer)
+    ]
     try:
         readings = [parse(f"${text}$", config, parsing_timeout=None) for text in texts]
-        return bool(
+        return answer == gold or bool(
             verify(*readings, float_rounding=DIGITS, numeric_precision=DIGITS, timeout_seconds=None)
         )
     except Exception:  # sympy and its parsers raise many types
         return False
-
-
-def _as_fraction(match: re.Match) -> str:
-    """0.25 as \\frac{025}{100}: a decimal is exact, a float is not."""
-    return f"\\frac{{{match[1]}{match[2]}}}{{1{'0' * len(match[2])}}}"
