@@ -39,7 +39,7 @@ PATTERNS = {  # the first that fits the whole text, after numbers and quantities
     GoldType.INTERVAL: rf".*\\cup.*|(?:[a-z] ?\\in ?)?(?:\[{BALANCED},{BALANCED}[)\]]"
     rf"|\({BALANCED},(?:{BALANCED}\]|.*\\infty ?\))|\(-\\infty.*\))",
     GoldType.TUPLE: rf"\({BALANCED},{BALANCED}\)",
-    GoldType.SET: rf"\\\{{.*\\\}}|.*(?:\\pm|{SEPARATOR}).*",
+    GoldType.SET: rf"\\?\{{.*\}}|.*(?:\\pm|{SEPARATOR}).*",
     GoldType.RELATION: r".*(?:[=<>]|\\(?:leq?|geq?|neq?|lt|gt|in|to|equiv)(?![a-z])).*",
     GoldType.EXPRESSION: r".*",
 }
@@ -47,6 +47,7 @@ PATTERNS = {  # the first that fits the whole text, after numbers and quantities
 
 LIST_STEPS = (  # x \in [0, 1]; the rows of a matrix as a union
     (r"^[a-z] ?\\in(?![a-z])", ""),
+    (r"\\([{}])", r"\1"),
     (r"\\begin\{[pb]?matrix\}", "["),
     (r"(?:\\\\ *)?\\end\{[pb]?matrix\}", "]"),
     (r"\\\\", r"]\\cup["),
@@ -61,7 +62,7 @@ def gold_type(gold: str, kind: str = "math") -> GoldType:
     if kind == "choice":
         return GoldType.LETTER if re.fullmatch(r"\(?[A-Za-z]\)?", gold) else GoldType.WORDS
     value, unit = stated(gold)
-    if value is not None and not re.match(rf"{LETTER}|\(\D|.*=", gold):
+    if value is not None and not re.match(rf"{LETTER}|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
         if PERCENT.search(gold):
             return GoldType.PERCENTAGE
         return GoldType.QUANTITY if unit else GoldType.NUMBER
@@ -73,7 +74,7 @@ def split(text: str) -> tuple[str, list[str]]:
     a text without them is one entry. a \\pm b is two entries."""
     text = substitute(text, LIST_STEPS)
     brackets = ""
-    enclosed = rf"\s*(\\\{{|[(\[])({BALANCED})(\\\}}|[)\]])\s*"
+    enclosed = rf"\s*([(\[{{])({BALANCED})([)\]}}])\s*"
     pieces = [re.fullmatch(enclosed, piece) for piece in text.split("\\cup")]
     if all(pieces):
         brackets = "".join(piece[1] + piece[3] for piece in pieces)

@@ -46,8 +46,9 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
     _, closed, final = completion.partition("</think>")
     if not closed and completion.rstrip().endswith("</answer>"):
         final = completion  # its last block is no guess of the reasoning
-    answer, closed, _ = final.rpartition("<answer>")[2].partition("</answer>")
-    if not closed or not answer.strip() or max(len(answer), len(gold)) > MAX_LENGTH:
+    _, opened, block = final.rpartition("<answer>")
+    answer, closed, _ = block.partition("</answer>")
+    if not (opened and closed) or not answer.strip() or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
     answer = spell(answer)
     if gold_type(gold, kind) is GoldType.LETTER:
@@ -100,7 +101,7 @@ def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
         answer, gold = (MEASURED.sub("", text) for text in (answer, gold))
     own_brackets, answers = split(answer)
     brackets, golds = split(gold)
-    if own_brackets != brackets and {own_brackets, brackets} - {"", "()", "\\{\\}"}:
+    if own_brackets != brackets and {own_brackets, brackets} - {"", "()", "{}"}:
         return False
     if not re.fullmatch(PATTERNS[GoldType.RELATION], gold):
         if not all(names_value(side) for entry in answers for side in entry.split("=")[:-1]):
