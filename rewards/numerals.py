@@ -41,16 +41,19 @@ DENIALS = (
     r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
     "|excluding"
 )
+CHANGES = (  # words that deny, change or doubt the number beside them
+    DENIALS + "|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt|might|may|could|should"
+    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|over(?=\W*[0-9])"
+    "|least|most|than|exceeds?|minimum|maximum|another|other|half|halves|twice|double|triple|times"
+    "|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths|(?:ten|hundred|thousand)(?:th)?s?"
+    "|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied|modulo|mod|(?:square|cube|power) of"
+    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under|zero"
+    "|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
+)
 DENYING = re.compile(rf"(?i)(?<![a-z])(?:{DENIALS})(?![a-z])|[不没沒非無无或]")
-CHANGING = re.compile(  # words that deny, change or doubt the number beside them
-    rf"(?i){DENYING.pattern[4:]}|(?<![a-z])(?:and|unless|maybe|perhaps|possibly|probably|doubt"
-    r"|(?:un)?likely|might|may|could|should|guess|about|around|approx|approximately|roughly|circa"
-    r"|close|almost|nearly|over(?=\W*[0-9])|least|most|than|exceeds?|minimum|maximum|another|other"
-    r"|half|halves|twice|double|triple|times|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths"
-    r"|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied"
-    r"|modulo|mod|(?:square|cube|power) of|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal"
-    r"|minus|plus|negative|below|under|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower"
-    r"|behind|factorial|inverse|unsure|uncertain)(?![a-z])|[约約负負半倍百千万萬亿億]"
+CHANGING = re.compile(rf"(?i)(?<![a-z])(?:{CHANGES}|and)(?![a-z])|[不没沒非無无或约約负負半倍百千万萬亿億]")
+LEAD = re.compile(  # The polar coordinates for the point (0, 3) are
+    rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]))the [^=.]*? (?:is|are) (?!.*\b(?:is|are)\b)"
 )
 
 

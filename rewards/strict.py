@@ -8,8 +8,9 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 
 from .golds import PATTERNS, GoldType, gold_type, split
-from .numerals import LETTER, PERCENT, exact, names_value, stated
+from .numerals import LEAD, LETTER, PERCENT, exact, names_value, stated
 from .spelling import spell
+from .tags import last_closed_answer
 from .verifier import Question
 
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
@@ -46,11 +47,10 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
     _, closed, final = completion.partition("</think>")
     if not closed and completion.rstrip().endswith("</answer>"):
         final = completion  # its last block is no guess of the reasoning
-    _, opened, block = final.rpartition("<answer>")
-    answer, closed, _ = block.partition("</answer>")
-    if not (opened and closed) or not answer.strip() or max(len(answer), len(gold)) > MAX_LENGTH:
+    answer = last_closed_answer(final)
+    if answer is None or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
-    answer = spell(answer)
+    answer = LEAD.sub("", spell(answer))
     if gold_type(gold, kind) is GoldType.LETTER:
         option = OPTION.fullmatch(answer)
         return option is not None and option[1].upper() == spell(gold).strip("()").upper()

@@ -46,3 +46,12 @@ def published_answer(completion: str) -> str:
 def last_number(completion: str, pattern: str) -> str:
     """The last match of a run of characters, "-1" without one (as published)."""
     return (re.findall(pattern, completion) or ["-1"])[-1]
+
+
+def last_closed_answer(completion: str) -> str | None:
+    """The content of the last <answer>...</answer> that is closed and not blank."""
+    for block in reversed(completion.split("<answer>")[1:]):
+        answer, closed, _ = block.partition("</answer>")
+        if closed and answer.strip():
+            return answer.strip()
+    return None
