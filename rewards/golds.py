@@ -59,14 +59,14 @@ LIST_STEPS = (  # x \in [0, 1]; the rows of a matrix as a union
 def gold_type(gold: str, kind: str = "math") -> GoldType:
     """The type of a gold answer. kind=choice: a letter, or words, which no answer can meet."""
     gold = spell(gold)
+    value, unit = stated(gold)
     if kind == "choice":
         return GoldType.LETTER if re.fullmatch(r"\(?[A-Za-z]\)?", gold) else GoldType.WORDS
-    value, unit = stated(gold)
-    if value is not None and not re.match(rf"{LETTER}|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
-        if PERCENT.search(gold):
-            return GoldType.PERCENTAGE
-        return GoldType.QUANTITY if unit else GoldType.NUMBER
-    return next(name for name, form in PATTERNS.items() if re.fullmatch(form, gold, re.DOTALL))
+    if value is None or re.match(rf"{LETTER}|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
+        return next(name for name, form in PATTERNS.items() if re.fullmatch(form, gold, re.DOTALL))
+    if PERCENT.search(gold):
+        return GoldType.PERCENTAGE
+    return GoldType.QUANTITY if unit else GoldType.NUMBER
 
 
 def split(text: str) -> tuple[str, list[str]]:

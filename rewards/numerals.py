@@ -10,9 +10,13 @@ PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
 DECIMAL = r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?"
 NUMBER = (
     r"(?P<sign>[+-]?)\s*(?:(?P<whole>[0-9]+(?:\.[0-9]+)?)\s+(?=[0-9]+\s*/))?"
-    rf"(?P<top>{DECIMAL})(?:\s*/\s*(?P<bottom>{DECIMAL}))?"
+    rf"(?P<top>{DECIMAL})(?:\s*/\s*(?P<bottom>(?=[0-9.]*[1-9]){DECIMAL}))?"
 )
 STEPS = (  # from LaTeX to NUMBER
+    (
+        r"([0-9]*\.([0-9]*))\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?",  # 0.1\overline{6}: 0.1 6/90
+        lambda m: f"0{m[1]}0 {m[3]}/{'9' * len(m[3])}{'0' * len(m[2])}",
+    ),
     (r"\^\s*\{\s*([+-]?)\s*([0-9]+)\s*\}", r"^\1\2"),
     (
         r"\\[tdc]?frac\s*(?:\{ *(-? *[^{}+*/ ]+) *\}|([0-9]))\s*(?:\{ *([^{}+*/ ]+) *\}|([0-9]))",
@@ -36,7 +40,6 @@ STATEMENT = re.compile(  # words, a number, and its unit or more words: 18cm, 18
     rf"|\s+(?=[A-Z]\b))(?:{LETTER}|[',./() °-]|(?<={LETTER})\^[23])*)?\s*"
 )
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
-TERM = re.compile(r"[0-9][A-Za-z]|(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")  # 2x, x
 DENIALS = (
     r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
     "|excluding"
@@ -50,52 +53,31 @@ CHANGES = (  # words that deny, change or doubt the number beside them
     "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under|zero"
     "|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
 )
-DENYING = re.compile(rf"(?i)(?<![a-z])(?:{DENIALS})(?![a-z])|[不没沒非無无或]")
-CHANGING = re.compile(rf"(?i)(?<![a-z])(?:{CHANGES}|and)(?![a-z])|[不没沒非無无或约約负負半倍百千万萬亿億]")
+DENYING = rf"(?:(?i:(?<![a-z])(?:{DENIALS})(?![a-z]))|[不没沒非無无或])"
+CHANGING = rf"(?:(?i:(?<![a-z])(?:{CHANGES}|and)(?![a-z]))|[不没沒非無无或約约負负半倍百千万萬亿億])"
+SIDE = re.compile(  # of an equation, if it may name what is asked: x, f(3), 9 * 2; not 2x, x^2, 4
+    rf"(?s)(?!.*{DENYING})(?=.*[0-9].*[^0-9.].*[0-9])(?!.*[0-9][A-Za-z])"
+    r"(?!.*(?<![A-Za-z'])(?!x ?[$0-9(])[B-HJ-Zb-z](?![A-Za-z'])).*"
+    rf"|(?!.*{CHANGING})(?:[^*/^|<>!~+0-9-]|(?<=[a-z]{{2}})-|_\{{?\w+\}}?|\^\{{?-1\}}?(?=\()"
+    r"|(?<=\b[fgh])\([0-9.-]+\))*"
+)
 LEAD = re.compile(  # The polar coordinates for the point (0, 3) are
     rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]))the [^=.]*? (?:is|are) (?!.*\b(?:is|are)\b)"
 )
 
 
-def exact(text: str) -> Fraction | None:
-    """The value of a text that is one number: 1,000, 3 1/2, (-5), 6.63*10^-34, 0.\\overline{3}."""
-    return _value(re.fullmatch(rf"\s*{NUMBER}\s*", plain(text)))
-
-
 def stated(text: str) -> tuple[Fraction | None, str]:
-    """The one number that a text states behind its last "=", and the unit and words beside it; None
-    for two numbers or none."""
-    left, _, statement = plain(text).rpartition("=")
-    match = STATEMENT.fullmatch(statement)
-    sides = CLAUSE.split(left)[-1].split("=")
-    if match is None or CHANGING.search(statement) or not all(map(names_value, sides)):
+    """The one number that a text states, exactly, with the unit or words behind it: 3 1/2, (-5),
+    6.63*10^-34, She makes $18; None for two numbers or none."""
+    match = STATEMENT.fullmatch(last_side(substitute(text, STEPS)))
+    if match is None or re.search(CHANGING, match[0]):
         return None, ""
-    return _value(match), match["currency"] + (match["unit"] or "")
+    value = Fraction(match["whole"] or 0) + Fraction(match["top"]) / Fraction(match["bottom"] or 1)
+    return -value if match["sign"] == "-" else value, match["currency"] + (match["unit"] or "")
 
 
-def names_value(side: str) -> bool:
-    """Whether the side of an equation may name what is asked: x, 9 * 2; not 2x, x^2."""
-    side = re.sub(r"_\{?\w+\}?|\^\{?-1\}?(?=\()|(?<=\b[fgh])\([0-9.-]+\)", "", side)  # x_1, f(3)
-    side = re.sub(r"(?<=[0-9a-z)]) x (?=[$0-9( ])", "*", side)
-    numbers = re.findall("[0-9.]+", side)
-    if len(numbers) > 1:
-        return not (TERM.search(side) or DENYING.search(side))
-    operator = re.search(r"[*/^|<>!~+]|\\sqrt|(?<![a-z]{2})-|^[$0-9. ]+$", side)
-    return not (operator or CHANGING.search(side) or (numbers and TERM.search(side)))
-
-
-def plain(text: str) -> str:
-    """Numbers without LaTeX: \\frac{a}{b} as a/b, 0.1\\overline{6} as 0.1 6/90; no percent sign."""
-    repeating = r"([0-9]*\.([0-9]*))\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?"
-    text = re.sub(
-        repeating, lambda m: f"0{m[1]}0 {m[3]}/{'9' * len(m[3])}{'0' * len(m[2])}", text
-    )
-    return substitute(text, STEPS)
-
-
-def _value(number: re.Match | None) -> Fraction | None:
-    """The value of a match of NUMBER; None if it divides by 0."""
-    if number is None or (bottom := Fraction(number["bottom"] or 1)) == 0:
-        return None
-    value = Fraction(number["whole"] or 0) + Fraction(number["top"]) / bottom
-    return -value if number["sign"] == "-" else value
+def last_side(text: str) -> str:
+    """The text behind the last "="; empty if what stands before may be no name of the value."""
+    left, _, value = text.rpartition("=")
+    sides = CLAUSE.split(left)[-1].split("=")
+    return value if all(map(SIDE.fullmatch, sides)) else ""

@@ -19,6 +19,7 @@ UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}",
     r" \1 ",
 )
+SCRIPTS = (("([⁰¹²³⁴-⁹⁺⁻]+)", r"^{\1}"), ("([¼-¾⅐-⅞])", r" \1"))
 STEPS = (  # pattern, replacement
     (r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})", ","),  # thousands: 1{,}000
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\(?:degree|circ)(?![a-z])|º", "°"),
@@ -34,21 +35,20 @@ STEPS = (  # pattern, replacement
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"\s+(?=[\^_])", ""),
     (
-        r"(?i)^\s*(?:(?:so|thus|hence|therefore),? )?(?:(?:the|my|final|correct|exact|polar) +)*"
-        r"(?:answer|option|choice|solutions?|result|values?|coordinates|domain|range)\b"
-        r" *(?:(?:is|are)\b|(?=[^a-z])) *:?|答案[是为為]?:?",
+        r"(?i)^\s*(?:(?:so|thus|hence|therefore),? )?(?:(?:the|my|final|correct|exact) +)*"
+        r"(?:answer|option|choice|solutions?|result|values?)\b *(?:(?:is|are)\b|(?=[^a-z])) *:?"
+        r"|答案[是为為]?:?",
         "",
     ),
     (r"\s+", " "),
+    (r"^ |[ .;,]+$", ""),
 )
 
 
 def spell(text: str) -> str:
     """The text without delimiters, boxes, fonts and lead-in, with LaTeX's names for symbols."""
-    text = re.sub("[⁰¹²³⁴-⁹⁺⁻]+", lambda run: f"^{{{normalize('NFKC', run[0])}}}", text)
-    text = re.sub("([¼-¾⅐-⅞])", r" \1", text)
-    text = normalize("NFKC", text).translate(PUNCTUATION).translate(LATEX)
-    return substitute(text, STEPS).strip().rstrip(" .;,")
+    text = normalize("NFKC", substitute(text, SCRIPTS))
+    return substitute(text.translate(PUNCTUATION | LATEX), STEPS)
 
 
 def substitute(text: str, steps: tuple[tuple[str, str], ...]) -> str:

@@ -8,8 +8,8 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 
 from .golds import PATTERNS, GoldType, gold_type, split
-from .numerals import LEAD, LETTER, PERCENT, exact, names_value, stated
-from .spelling import spell
+from .numerals import LEAD, LETTER, PERCENT, SIDE, last_side, stated
+from .spelling import spell, substitute
 from .tags import last_closed_answer
 from .verifier import Question
 
@@ -29,17 +29,24 @@ UNREADABLE = re.compile(  # macros that are no value, and what sympy computes be
     r"|\*\*|!\s*\)*\s*!|[0-9]{4}\s*\)*!|\\binom[^+]*(?:[0-9]{4}|\^)|[0-9]{31}"
     r"|\^\s*\{?\s*[+-]?[0-9]{3}|[)}|]\s*\^\s*\{?\s*[+-]?[2-9][0-9]|\^\s*\{?\s*\(?[0-9]+\)?\s*\^"
 )
-UNIT = rf"{LETTER}+|\^[23]|[/°¢$€£¥]"
 VARIABLE = r"(?<![\\A-Za-z])[A-Za-z]+"
-UNITS = dict(
-    pair.split("=")
-    for pair in (
-        "centimeter=cm centimetre=cm meter=m metre=m kilometer=km millimeter=mm gram=g kilogram=kg"
-        " hour=h hr=h minute=min second=s sec=s foot=ft feet=ft inch=in inche=in square=^2 sq=^2 cubic=^3 degree=° dollar=$"
-        " cent=¢ euro=€ pound=£ liter=l litre=l L=l per=/ mile=mi"
-    ).split()
+MEASURE = re.compile(
+    r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]?m"
+    r"|[mk]?g|ft|feet|foot|in|inch(?:es)?|units?|degrees?|°)(?:\^[23])?$"
 )
-MEASURED = re.compile(rf"(?<![\\A-Za-z])(?:{'|'.join(UNITS)}|[cmk]?m|[mk]?g|ft|°)s?(?:\^[23])?$")
+UNIT_STEPS = (
+    (r"\b(?:square|sq\.?) (\w+)", r"\1^2"),
+    (r"\bcubic (\w+)", r"\1^3"),
+    (r"\s*(?:/|\bper\b)\s*", "/"),
+    (r"(?i)\b(c|m|k|)(?:enti|illi|ilo|)(m|g)(?:et(?:er|re)|ram)s?\b", r"\1\2"),
+    (r"\b(h|s|min)(?:(?:ou)?rs?|ec(?:ond)?s?|utes?)\b", r"\1"),
+    (r"\bf(?:oo|ee)t\b", "ft"),
+    (r"\binch(?:es)?\b", "in"),
+    (r"\bdegrees?\b", "°"),
+    (r"\bdollars?\b", "$"),
+    (r"\bcents?\b", "¢"),
+    (rf"({LETTER}{{2}})s\b", r"\1"),
+)
 
 
 def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
@@ -67,46 +74,40 @@ def _compare(answer: str, gold: str) -> bool | Question:
     if name in (GoldType.NUMBER, GoldType.PERCENTAGE, GoldType.QUANTITY):
         value, unit = stated(answer)
         expected, expected_unit = stated(gold)
-        return value == expected and _is_unit(unit, expected_unit)
+        return value == expected and (not unit or _starts_with(unit, expected_unit))
     if name is GoldType.RATIO:
-        return exact(answer.replace(":", "/")) == exact(gold.replace(":", "/"))
+        return stated(answer.replace(":", "/")) == stated(gold.replace(":", "/"))
     if name is GoldType.FORMULA:
         return re.sub(r"[\s{}_]", "", answer) == re.sub(r"[\s{}_]", "", gold)
     if name in (GoldType.TIME, GoldType.DATE, GoldType.CODE, GoldType.WORDS):
         noise = r"[\s{}(),\"']|\.(?![0-9])"
         return re.sub(noise, "", answer).casefold() == re.sub(noise, "", gold).casefold()
-    if name is GoldType.RELATION:
-        label, _, value = gold.partition("=")
-        own_label, _, own_value = answer.rpartition("=")
-        if value and names_value(label) and own_label.strip() in ("", label.strip()):
+    label, _, value = gold.partition("=")
+    own_label, _, own_value = answer.rpartition("=")
+    if name is GoldType.RELATION and own_label.strip() in ("", label.strip()):
+        if value and SIDE.fullmatch(label):
             return _compare(own_value.strip(), value.strip())
     return _entries(answer, gold, name)
 
 
-def _is_unit(words: str, unit: str) -> bool:
-    """Whether the words behind a number are none, or begin with the unit of the gold answer."""
+def _starts_with(words: str, unit: str) -> bool:
+    """Whether the words behind a number begin with the unit of the gold answer."""
     own, expected = (
-        [UNITS.get(name.removesuffix("s"), name) for name in re.findall(UNIT, text)]
-        for text in (words, unit)
+        re.findall(r"[^\s().,'-]+", substitute(text, UNIT_STEPS)) for text in (words, unit)
     )
-    count = len(expected)
-    return not own or (
-        sorted(own[:count]) == sorted(expected) and not (unit and own[count:] and own[count] in "/^2^3")
-    )
+    return own[: len(expected)] == expected
 
 
 def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
-    if bool(MEASURED.search(answer)) != bool(MEASURED.search(gold)):
-        answer, gold = (MEASURED.sub("", text) for text in (answer, gold))
+    if bool(MEASURE.search(answer)) != bool(MEASURE.search(gold)):
+        answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
     own_brackets, answers = split(answer)
     brackets, golds = split(gold)
     if own_brackets != brackets and {own_brackets, brackets} - {"", "()", "{}"}:
         return False
     if not re.fullmatch(PATTERNS[GoldType.RELATION], gold):
-        if not all(names_value(side) for entry in answers for side in entry.split("=")[:-1]):
-            return False
-        answers = [entry.rpartition("=")[2] for entry in answers]
+        answers = map(last_side, answers)
     answers, golds = ([*map(_canonical, entries)] for entries in (answers, golds))
     if answers == golds or (name is GoldType.SET and sorted(answers) == sorted(golds)):
         return True
@@ -121,7 +122,7 @@ def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
 
 def _canonical(entry: str) -> str:
     """A number as p/q; else the text without spaces that mean nothing."""
-    value = exact(entry)
-    if value is None:
+    value, unit = stated(entry)
+    if value is None or unit:
         return re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", entry)
     return str(value)
