@@ -4,48 +4,44 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 
-from .numerals import LETTER, PERCENT, stated
+from .numerals import PERCENT, stated
 from .spelling import spell, substitute
 
 GoldType = StrEnum(
     "GoldType",
-    "NUMBER PERCENTAGE QUANTITY LETTER TIME DATE CODE FORMULA RATIO WORDS MATRIX INTERVAL TUPLE SET"
+    "NUMBER PERCENTAGE QUANTITY LETTER TIME DATE CODE FORMULA WORDS MATRIX INTERVAL TUPLE SET"
     " RELATION EXPRESSION",
 )
 
-BALANCED = r"(?:[^()\[\]]|[(\[][^()\[\]]*[)\]])*"
-SEPARATOR = r"(?:,|;|\bor\b|\band\b)(?![^({\[]*[)}\]])"  # outside brackets
-ELEMENT = (
-    "(?:A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?|Kr?"
-    "|L[airuv]|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]"
-    "|U|V|W|Xe|Yb?|Z[nr])"
+ATOM = (
+    r"[(\[]?(?:A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?"
+    "|Kr?|L[airuv]|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]"
+    r"|U|V|W|Xe|Yb?|Z[nr])_?\{?[0-9]*\}?(?:[)\]]_?\{?[0-9]*\}?)?"
 )
-COUNT = r"_?\{?[0-9]*\}?"
-ATOMS = rf"[(\[]?{ELEMENT}{COUNT}(?:[)\]]{COUNT})?"
 MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
-PATTERNS = {  # the first that fits the whole text, after numbers and quantities
+TEXTS = {  # compared as text
     GoldType.LETTER: r"\(?[A-Z]\)?",
     GoldType.TIME: r"[0-9]{1,2}:[0-5][0-9](?::[0-5][0-9])?(?: ?[AaPp]\.? ?[Mm]\.?)?",
-    GoldType.DATE: rf"(?i)[0-9]{{1,4}}([-/.])[0-9]{{1,2}}\1[0-9]{{1,4}}"
+    GoldType.DATE: r"(?i)[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}"
     rf"|(?:{MONTH} )?[0-9]{{1,2}}(?:st|nd|rd|th)?(?: (?:of )?{MONTH})?(?:,? [0-9]{{4}})?",
-    GoldType.FORMULA: rf"(?=.*[0-9+]|.*[a-z][A-Z]|.*[A-Z]{{2}}[a-z])"
-    rf"(?:[0-9]* ?{ATOMS}(?:{ATOMS})+|{ATOMS})(?:\^?\{{?[0-9]*[+-]\}}?)?",
+    GoldType.FORMULA: r"(?=.*[0-9+]|.*[a-z][A-Z]|.*[A-Z]{2}[a-z])"
+    rf"(?:[0-9]* ?{ATOM}(?:{ATOM})+|{ATOM})(?:\^?\{{?[0-9]*[+-]\}}?)?",
     GoldType.CODE: r"0[xX][0-9A-Fa-f]+|\(?[0-9A-F]+\)?_\{?[0-9]+\}?|[0-9]+(?: ?- ?[0-9]+)+"
-    r"|[0-9]+(?:[./][0-9]+){2,}|[0-9]+(?: ?: ?[0-9]+){2,}",
-    GoldType.RATIO: r"[0-9.]+ ?: ?[0-9.]+",
+    r"|[0-9]+(?:[./][0-9]+){2,}|[0-9]+(?: ?: ?[0-9]+)+",
+    GoldType.WORDS: r"[^\W\d_]{2,}(?:[\s',.\-/()\"!?&:;]+[^\W\d_]+)*[\"')!?]*"
+    r"|(?!\\begin).*(?<![\\A-Za-z])[^\W\d_]{4,}.*",
+}
+FORMS = {  # compared entry by entry; … is a text with balanced brackets
     GoldType.MATRIX: r"\\begin\{[pb]?matrix\}.*",
-    GoldType.WORDS: rf"{LETTER}{{2,}}(?:[\s',.\-/()\"!?&:;]+{LETTER}+)*[\"')!?]*"
-    rf"|.*(?<![\\A-Za-z]){LETTER}{{4,}}.*",
-    GoldType.INTERVAL: rf".*\\cup.*|(?:[a-z] ?\\in ?)?(?:\[{BALANCED},{BALANCED}[)\]]"
-    rf"|\({BALANCED},(?:{BALANCED}\]|.*\\infty ?\))|\(-\\infty.*\))",
-    GoldType.TUPLE: rf"\({BALANCED},{BALANCED}\)",
-    GoldType.SET: rf"\\?\{{.*\}}|.*(?:\\pm|{SEPARATOR}).*",
+    GoldType.INTERVAL: r".*\\cup.*|(?:[a-z] ?\\in ?)?(?:\[…,…[)\]]|\((?:…,…\]|…,.*\\infty ?\)|-\\infty.*\)))",
+    GoldType.TUPLE: r"\(…,…\)",
+    GoldType.SET: r"\\?\{.*\}|.*(?:\\pm|(?:,|;|\bor\b|\band\b)(?![^({\[]*[)}\]])).*",
     GoldType.RELATION: r".*(?:[=<>]|\\(?:leq?|geq?|neq?|lt|gt|in|to|equiv)(?![a-z])).*",
     GoldType.EXPRESSION: r".*",
 }
-
-
-LIST_STEPS = (  # x \in [0, 1]; the rows of a matrix as a union
+BALANCED = r"(?:[^()\[\]]|[(\[][^()\[\]]*[)\]])*"
+ENCLOSED = rf"\s*([(\[{{])({BALANCED})([)\]}}])\s*"
+LIST_STEPS = (  # x \in [0, 1]; \{1, 2\}; the rows of a matrix as a union
     (r"^[a-z] ?\\in(?![a-z])", ""),
     (r"\\([{}])", r"\1"),
     (r"\\begin\{[pb]?matrix\}", "["),
@@ -57,13 +53,13 @@ LIST_STEPS = (  # x \in [0, 1]; the rows of a matrix as a union
 
 @lru_cache(maxsize=8192)
 def gold_type(gold: str, kind: str = "math") -> GoldType:
-    """The type of a gold answer. kind=choice: a letter, or words, which no answer can meet."""
-    gold = spell(gold)
+    """The type of a gold answer; kind=choice: b is a letter too."""
+    gold = spell(gold.upper() if kind == "choice" else gold)
     value, unit = stated(gold)
-    if kind == "choice":
-        return GoldType.LETTER if re.fullmatch(r"\(?[A-Za-z]\)?", gold) else GoldType.WORDS
-    if value is None or re.match(rf"{LETTER}|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
-        return next(name for name, form in PATTERNS.items() if re.fullmatch(form, gold, re.DOTALL))
+    if value is None or re.match(r"[^\W\d_]|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
+        for name, form in (TEXTS | FORMS).items():
+            if re.fullmatch(form.replace("…", BALANCED), gold, re.DOTALL):
+                return name
     if PERCENT.search(gold):
         return GoldType.PERCENTAGE
     return GoldType.QUANTITY if unit else GoldType.NUMBER
@@ -73,11 +69,11 @@ def split(text: str) -> tuple[str, list[str]]:
     """The brackets and the entries of a tuple, a set, a union of intervals or the rows of a matrix;
     a text without them is one entry. a \\pm b is two entries."""
     text = substitute(text, LIST_STEPS)
+    pieces = [re.fullmatch(ENCLOSED, piece) for piece in text.split("\\cup")]
     brackets = ""
-    enclosed = rf"\s*([(\[{{])({BALANCED})([)\]}}])\s*"
-    pieces = [re.fullmatch(enclosed, piece) for piece in text.split("\\cup")]
     if all(pieces):
         brackets = "".join(piece[1] + piece[3] for piece in pieces)
         text = ",".join(piece[2] for piece in pieces)
     text = re.sub(r"([^,;]*)\\pm([^,;]*)", r"\1+\2,\1-\2", text)
-    return brackets, [entry.strip() for entry in re.split(SEPARATOR, text) if entry.strip()]
+    entries = re.split(r"(?:,|;|\bor\b|\band\b)(?![^({\[]*[)}\]])", text)
+    return brackets, [entry.strip() for entry in entries if entry.strip()]
