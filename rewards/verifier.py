@@ -20,14 +20,6 @@ from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
 WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
-WARM_UP = (  # parsers and sympy build tables on first use: a child takes a third of the time
-    "x^2+3x+2",
-    "(x+1)(x+2)",
-    "\\frac{\\sqrt{3}}{2}",
-    "2\\pi-\\frac{1}{3}",
-    "x=5",
-)
-
 Question = tuple[tuple[str, ...], tuple[str, ...], bool]  # entries of answer and gold, in order?
 DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
 DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
@@ -45,16 +37,20 @@ class Verifier:
     def ask(self, questions: Sequence[Question]) -> list[Verdict]:
         """One verdict per question, in order. RuntimeError if the server ends twice in a row."""
         for _ in range(2):
-            if self._server is None:
-                self._server = self._start()
+            if self._server is None or self._server.poll() is not None:
+                self._server = Popen(
+                    [sys.executable, "-c", self._code],
+                    cwd=Path(__file__).resolve().parents[1],  # python -c imports from there
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    text=True,
+                    start_new_session=True,
+                )
             with contextlib.suppress(BrokenPipeError):
-                self._server.stdin.write(json.dumps(questions).encode() + b"\n")
-                self._server.stdin.flush()
-            reply = self._server.stdout.readline()
-            if reply:
+                print(json.dumps(questions), file=self._server.stdin, flush=True)
+            if reply := self._server.stdout.readline():
                 return json.loads(reply)
             self.close()
-            self._server = None
         raise RuntimeError("rewards=strict: the process of math-verify ended; its error is above")
 
     def close(self) -> None:
@@ -63,34 +59,19 @@ class Verifier:
             with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
                 os.killpg(self._server.pid, signal.SIGKILL)
 
-    def _start(self) -> Popen:
-        return Popen(
-            [sys.executable, "-c", self._code],
-            cwd=Path(__file__).resolve().parents[1],  # python -c imports from its working directory
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-            stdin=PIPE,
-            stdout=PIPE,
-            start_new_session=True,
-        )
-
 
 def serve(workers: int, deadline_seconds: float) -> None:
     """The server's loop: a line of questions in, a line of verdicts out, until the trainer ends."""
-    trainer = os.getppid()
     replies = sys.stdout
     sys.stdout = sys.stderr  # a parser that prints must not spoil the replies
     logging.disable()  # parsers warn about every text that is not mathematics
-    for text in WARM_UP:
-        _same(text, WARM_UP[0])
+    _same("\\frac{\\sqrt{3}}{2}(x+1)(x+2)", "\\pi x^2")  # parsers and sympy build tables on first use
     for line in sys.stdin:
         questions = json.loads(line)
         verdicts: list[Verdict] = []
         for start in range(0, len(questions), workers):
-            if os.getppid() != trainer:
-                return
             batch = questions[start : start + workers]
-            children = [_fork(question, deadline_seconds) for question in batch]
-            verdicts += [_verdict(child) for child in children]
+            verdicts += map(_verdict, [_fork(question, deadline_seconds) for question in batch])
         print(json.dumps(verdicts), file=replies, flush=True)
 
 
@@ -114,10 +95,9 @@ def _fork(question: Question, deadline_seconds: float) -> int:
 def _verdict(child: int) -> Verdict:
     """Wait for a child and read its verdict from how it ended."""
     _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code in (-signal.SIGPROF, -signal.SIGALRM):
-        return None
-    return code == 0
+    return {0: True, -signal.SIGPROF: None, -signal.SIGALRM: None}.get(
+        os.waitstatus_to_exitcode(status), False
+    )
 
 
 def equal(answers: Sequence[str], golds: Sequence[str], ordered: bool) -> bool:
