@@ -97,13 +97,12 @@ class Scorer:
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
     ) -> list[Verdict]:
         """Whether each completion gives its gold answer; None: a comparison passed its deadline."""
-        decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
-        # Rollouts of one prompt often agree: each is compared once.
-        verdicts: dict[bool | Question, Verdict] = {d: d is True for d in decisions}
-        questions = [d for d in verdicts if isinstance(d, tuple)]
-        if questions and self._verifier:
-            verdicts |= zip(questions, self._verifier.ask(questions), strict=True)
-        grades = [verdicts[d] for d in decisions]
+        decisions = list(map(self._decide, completions, answers, kinds))
+        # Rollouts of one prompt often agree: each question is asked once.
+        questions = [d for d in dict.fromkeys(decisions) if isinstance(d, tuple)]
+        verdicts = self._verifier.ask(questions) if self._verifier and questions else []
+        answered = dict(zip(questions, verdicts, strict=False))
+        grades = [answered.get(d, d is True) for d in decisions]
         self.timeouts += grades.count(None)
         return grades
 
@@ -131,8 +130,7 @@ def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
     if deadline_seconds is None:
         defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())
         deadline_seconds = defaults["rewards"]["deadline_seconds"]
-    workers = min(4, os.cpu_count() or 1)
-    scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)
+    scorer = Scorer(version, workers=4, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)
     return scorer
 

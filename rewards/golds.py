@@ -4,7 +4,7 @@ import re
 from enum import StrEnum
 from functools import lru_cache
 
-from .numerals import PERCENT, stated
+from .numerals import stated
 from .spelling import spell, substitute
 
 GoldType = StrEnum(
@@ -60,7 +60,7 @@ def gold_type(gold: str, kind: str = "math") -> GoldType:
         for name, form in (TEXTS | FORMS).items():
             if re.fullmatch(form.replace("…", BALANCED), gold, re.DOTALL):
                 return name
-    if PERCENT.search(gold):
+    if "%" in unit:
         return GoldType.PERCENTAGE
     return GoldType.QUANTITY if unit else GoldType.NUMBER
 

@@ -3,26 +3,10 @@
 import re
 from fractions import Fraction
 
-from .spelling import substitute
+from .spelling import CHANGES, DENIALS, substitute
 
-DENIALS = (
-    r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
-    "|excluding"
-)
-CHANGES = (
-    DENIALS + "|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt|might|may|could|should"
-    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|over(?=\W*[0-9])"
-    "|least|most|than|exceeds?|minimum|maximum|another|other|half|halves|twice|double|triple|times"
-    "|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths|(?:ten|hundred|thousand)(?:th)?s?"
-    "|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied|modulo|mod|(?:square|cube|power) of"
-    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under|zero"
-    "|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
-)
 DENYING = rf"(?:(?i:(?<![a-z])(?:{DENIALS})(?![a-z]))|[不没沒非無无或])"
 CHANGING = rf"(?:(?i:(?<![a-z])(?:{CHANGES}|and)(?![a-z]))|[不没沒非無无或約约負负半倍百千万萬亿億])"
-LEAD = re.compile(  # The polar coordinates for the point (0, 3) are
-    rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]))the [^=.]*? (?:is|are) (?!.*\b(?:is|are)\b)"
-)
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
 SIDE = re.compile(  # of an equation, if it may name what is asked: x, f(3), 9 * 2; not 2x, x^2, 4
     rf"(?s)(?!.*{DENYING})(?=.*[0-9].*[^0-9.].*[0-9])(?!.*[0-9][A-Za-z])"
@@ -30,7 +14,6 @@ SIDE = re.compile(  # of an equation, if it may name what is asked: x, f(3), 9 *
     rf"|(?!.*{CHANGING})(?:(?!\\sqrt)[^*/^|<>!~+0-9-]|(?<=[a-z]{{2}})-|_\{{?\w+\}}?"
     r"|\^\{?-1\}?(?=\()|(?<=\b[fgh])\([0-9.-]+\))*"
 )
-PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
 STEPS = (  # from LaTeX to a number
     (
         r"([0-9]*\.([0-9]*))\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?",  # 0.1\overline{6}: 0.1 6/90
@@ -41,7 +24,7 @@ STEPS = (  # from LaTeX to a number
         r"\\[tdc]?frac\s*(?:\{ *(-? *[^{}+*/ ]+) *\}|([0-9]))\s*(?:\{ *([^{}+*/ ]+) *\}|([0-9]))",
         r" \1\2/\3\4",
     ),
-    (PERCENT.pattern, " "),
+    (r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b", "%"),
     (r"[{}]", ""),
     (r"\s*\\(?:times|cdot)\s*", "*"),
     (r"(?<=[0-9]),(?=(?:[0-9]{3},)*[0-9]{3}(?![0-9]))", ""),
@@ -57,11 +40,11 @@ STATEMENT = re.compile(  # words, a number, and its unit or more words: 18cm, 18
     r"([+-]?)\s*(?:([0-9]+(?:\.[0-9]+)?)\s+(?=[0-9]+\s*/))?"
     r"((?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?)"
     r"(?:\s*/\s*((?=[0-9.]*[1-9])(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?))?"
-    r"((?:\s*(?:(?:[cmk]?m|[mkμ]?g|ft|in|h|s|min|[mk]?[lL]|mph|[ap]m)\b|[°¢$€£¥)])"
+    r"((?:\s*(?:(?:[cmk]?m|[mkμ]?g|ft|in|h|s|min|[mk]?[lL]|mph|[ap]m)\b|[°¢$€£¥)%])"
     r"|\s*[/(](?=[^\W\d_]{2}|[mghs]\b)|\s*(?=[^\x00-\x7f])|(?:,|\s-)?\s+(?=[^\W\d_]{2}|a )"
     r"|\s+(?=[A-Z]\b))(?:[^\W\d_]|[',./() °-]|(?<=[^\W\d_])\^[23])*)?\s*"
 )
-UNIT_STEPS = (
+UNIT_STEPS = (  # feet per second: ft/s; square meters: m^2
     (r"\b(?:square|sq\.?) (\w+)", r"\1^2"),
     (r"\bcubic (\w+)", r"\1^3"),
     (r"\s*(?:/|\bper\b)\s*", "/"),
@@ -70,7 +53,6 @@ UNIT_STEPS = (
     (r"\bf(?:oo|ee)t\b", "ft"),
     (r"\bdegrees?\b", "°"),
     (r"\bdollars?\b", "$"),
-    (r"\bcents?\b", "¢"),
     (r"([^\W\d_]{2})s\b", r"\1"),
 )
 

@@ -13,6 +13,19 @@ MACROS = (
     " Theta Lambda Sigma Phi Psi Omega"
 )
 LATEX = {ord(symbol): f"\\{macro} " for symbol, macro in zip(SYMBOLS, MACROS.split(), strict=True)}
+DENIALS = (
+    r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
+    "|excluding"
+)
+CHANGES = (  # words that deny, change or doubt what stands beside them
+    DENIALS + "|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt|might|may|could|should"
+    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|over(?=\W*[0-9])"
+    "|least|most|than|exceeds?|minimum|maximum|another|other|half|halves|twice|double|triple|times"
+    "|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths|(?:ten|hundred|thousand)(?:th)?s?"
+    "|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied|modulo|mod|(?:square|cube|power) of"
+    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under|zero"
+    "|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
+)
 UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\\(?:f?boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it|sf)|[mh]box|bm|boldsymbol"
     r"|operatorname\*?|ce|emph|underline)"
@@ -23,8 +36,7 @@ SCRIPTS = (("([⁰¹²³⁴-⁹⁺⁻]+)", r"^{\1}"), ("([¼-¾⅐-⅞])", r" \1
 STEPS = (  # pattern, replacement
     (r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})", ","),  # thousands: 1{,}000
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\(?:degree|circ)(?![a-z])|º", "°"),
-    (r"\$\$", " "),
-    (r"(?<!\\)\$((?:[^$\\]|\\.)*)\$(?![0-9])", r" \1 "),  # a formula, not two prices
+    (r"(?<!\\)\$\$?((?:[^$\\]|\\.)*)\$\$?(?![0-9])", r" \1 "),  # a formula, not two prices
     (r"\\\$", "$"),
     UNWRAP,
     UNWRAP,
@@ -42,6 +54,11 @@ STEPS = (  # pattern, replacement
     ),
     (r"\s*=\s*", "="),
     (r"\s+", " "),
+    (  # The polar coordinates for the point (0, 3) are
+        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z])) ?the [^=.]*? (?:is|are) "
+        r"(?!.*\b(?:is|are)\b)",
+        "",
+    ),
     (r"^ |[ .;,]+$", ""),
 )
 

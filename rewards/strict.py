@@ -8,7 +8,7 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 
 from .golds import FORMS, TEXTS, GoldType, gold_type, split
-from .numerals import LEAD, PERCENT, last_side, stated
+from .numerals import last_side, stated
 from .spelling import spell
 from .tags import last_closed_answer
 from .verifier import Question
@@ -20,7 +20,7 @@ OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B:
     r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
-    r".{401}|^[0-9/ -]*$|\\(?!(?:[dtc]?frac|sqrt|pi|cdot|times|div|ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?"
+    r".{401}|%|^[0-9/ -]*$|\\(?!(?:[dtc]?frac|sqrt|pi|cdot|times|div|ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?"
     r"|infty|leq?|geq?|neq?|lt|gt|in|binom|mathbb|alpha|beta|gamma|delta|epsilon|zeta|eta|theta"
     r"|kappa|lambda|mu|nu|xi|rho|sigma|tau|v?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi"
     r"|Psi|Omega|[lr](?:vert|floor|ceil)|mid)(?![A-Za-z]))[A-Za-z]|(?:[({\[][^)}\]]*){9}"
@@ -42,13 +42,9 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
     answer = last_closed_answer(final)
     if answer is None or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
-    answer = LEAD.sub("", spell(answer))
     name = gold_type(gold, kind)
+    answer = spell(answer)
     gold = spell(gold)
-    if answer == gold:
-        return True
-    if bool(PERCENT.search(answer)) != bool(PERCENT.search(gold)):
-        return False  # a percentage equals only a percentage
     if name in TEXTS:
         if name is GoldType.LETTER:
             answer = OPTION.sub(r"\1", answer)
@@ -58,7 +54,9 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
     expected, expected_unit = stated(gold)
-    return value == expected and (not unit or unit[: len(expected_unit)] == expected_unit)
+    if value != expected or ("%" in unit) != ("%" in expected_unit):
+        return False  # a percentage equals only a percentage
+    return not unit or unit[: len(expected_unit)] == expected_unit
 
 
 def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:

@@ -20,7 +20,7 @@ from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
 WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
-Question = tuple[tuple[str, ...], tuple[str, ...], bool]  # entries of answer and gold, in order?
+Question = tuple  # the entries of the answer, of the gold answer, and whether in order
 DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
 DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
 Verdict = bool | None  # None: the deadline passed, which says nothing about the two
