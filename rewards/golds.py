@@ -41,8 +41,9 @@ FORMS = {  # compared entry by entry; … is a text with balanced brackets
 }
 BALANCED = r"(?:[^()\[\]]|[(\[][^()\[\]]*[)\]])*"
 ENCLOSED = rf"\s*([(\[{{])({BALANCED})([)\]}}])\s*"
-LIST_STEPS = (  # x \in [0, 1]; \{1, 2\}; the rows of a matrix as a union
+LIST_STEPS = (  # x \in [0, 1], (x, y) = (1, 2); \{1, 2\}; the rows of a matrix as a union
     (r"^[a-z] ?\\in(?![a-z])", ""),
+    (r"^(?:[A-Za-z]|\([A-Za-z, ]+\))=(?=[(\[].*,.*[)\]]$|\\\{.*\}$|\\begin)", ""),
     (r"\\([{}])", r"\1"),
     (r"\\begin\{[pb]?matrix\}", "["),
     (r"(?:\\\\ *)?\\end\{[pb]?matrix\}", "]"),

@@ -14,7 +14,7 @@ MACROS = (
 )
 LATEX = {ord(symbol): f"\\{macro} " for symbol, macro in zip(SYMBOLS, MACROS.split(), strict=True)}
 DENIALS = (
-    r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
+    r"not|cannot|\w+n't|no|never|n?either|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
     "|excluding"
 )
 CHANGES = (  # words that deny, change or doubt what stands beside them
@@ -41,7 +41,7 @@ STEPS = (  # pattern, replacement
     UNWRAP,
     UNWRAP,
     UNWRAP,
-    (r"\\f?box(?:ed)?(?![a-z])|(?<!\\)\\[\[\]();:!, ]|\*\*|`|^[#>* ]+|(?<=[^\s])~|~(?=[A-Za-z])", " "),
+    (r"\\f?box(?:ed)?(?![a-z])|(?<!\\)\\[\[\]();:!, ]|(?<![0-9])\*\*|\*\*(?![0-9])|`|^[#>* ]+|(?<=[^\s])~|~(?=[A-Za-z])", " "),
     (r"\\(?:displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
@@ -55,7 +55,7 @@ STEPS = (  # pattern, replacement
     (r"\s*=\s*", "="),
     (r"\s+", " "),
     (  # The polar coordinates for the point (0, 3) are
-        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z])) ?the [^=.]*? (?:is|are) "
+        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) ) ?the [^=.]*? (?:is|are) "
         r"(?!.*\b(?:is|are)\b)",
         "",
     ),
