@@ -33,7 +33,8 @@ TEXTS = {  # compared as text
 }
 FORMS = {  # compared entry by entry; … is a text with balanced brackets
     GoldType.MATRIX: r"\\begin\{[pb]?matrix\}.*",
-    GoldType.INTERVAL: r".*\\cup.*|(?:[a-z] ?\\in ?)?(?:\[…,…[)\]]|\((?:…,…\]|…,.*\\infty ?\)|-\\infty.*\)))",
+    GoldType.INTERVAL: r".*\\cup.*|(?:[a-z] ?\\in ?)?"
+    r"(?:\[…,…[)\]]|\((?:…,…\]|…,.*\\infty ?\)|-\\infty.*\)))",
     GoldType.TUPLE: r"\(…,…\)",
     GoldType.SET: r"\\?\{.*\}|.*(?:\\pm|(?:,|;|\bor\b|\band\b)(?![^({\[]*[)}\]])).*",
     GoldType.RELATION: r".*(?:[=<>]|\\(?:leq?|geq?|neq?|lt|gt|in|to|equiv)(?![a-z])).*",

@@ -6,7 +6,7 @@ from fractions import Fraction
 from .spelling import CHANGES, DENIALS, substitute
 
 DENYING = rf"(?:(?i:(?<![a-z])(?:{DENIALS})(?![a-z]))|[不没沒非無无或])"
-CHANGING = rf"(?:(?i:(?<![a-z])(?:{CHANGES}|and)(?![a-z]))|[不没沒非無无或約约負负半倍百千万萬亿億])"
+CHANGING = rf"(?:{DENYING}|(?i:(?<![a-z])(?:{CHANGES}|and)(?![a-z]))|[約约負负半倍百千万萬亿億])"
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
 SIDE = re.compile(  # of an equation, if it may name what is asked: x, f(3), 9 * 2; not 2x, x^2, 4
     rf"(?s)(?!.*{DENYING})(?=.*[0-9].*[^0-9.].*[0-9])(?!.*[0-9][A-Za-z])"

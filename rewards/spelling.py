@@ -8,9 +8,9 @@ PUNCTUATION = str.maketrans(
 )
 SYMBOLS = "∞∪∩∈≤≥≠×·÷±√∅→αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΣΦΨΩ"
 MACROS = (
-    "infty cup cap in le ge ne times cdot div pm sqrt emptyset to alpha beta gamma delta epsilon zeta"
-    " eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega Gamma Delta"
-    " Theta Lambda Sigma Phi Psi Omega"
+    "infty cup cap in le ge ne times cdot div pm sqrt emptyset to alpha beta gamma delta epsilon "
+    "zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega Gamma"
+    " Delta Theta Lambda Sigma Phi Psi Omega"
 )
 LATEX = {ord(symbol): f"\\{macro} " for symbol, macro in zip(SYMBOLS, MACROS.split(), strict=True)}
 DENIALS = (
@@ -41,8 +41,8 @@ STEPS = (  # pattern, replacement
     UNWRAP,
     UNWRAP,
     UNWRAP,
-    (r"\\f?box(?:ed)?(?![a-z])|(?<!\\)\\[\[\]();:!, ]|(?<![0-9])\*\*|\*\*(?![0-9])|`|^[#>* ]+|(?<=[^\s])~|~(?=[A-Za-z])", " "),
-    (r"\\(?:displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
+    (r"\\(?:f?box(?:ed)?|displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
+    (r"(?<!\\)\\[\[\]();:!, ]|`|^[#>* ]+|(?<![0-9])\*\*|\*\*(?![0-9])|(?<=\S)~|~(?=[A-Za-z])", " "),
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"\s+(?=[\^_])", ""),

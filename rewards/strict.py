@@ -20,9 +20,10 @@ OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B:
     r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
-    r".{401}|%|^;|;;|;$|^[0-9/;-]*$|[0-9] [0-9]|[^\x00-\x7f°]|(?<![\\A-Za-z])[A-Za-z]{8}|(?:=[^=]*){5}"
-    r"|(?:\|[^|]*){7}|(?:\([^()]*\) *){9}|(?:\\(?:sin|cos|tan|exp|ln|log)[^+]*){5}"
-    r"|\^ *\{[^}]*\^ *\{[^}]*\^|\\(?!(?:[dtc]?frac|sqrt|pi|cdot|times|div|ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?"
+    r".{401}|%|^;|;;|;$|^[0-9/;-]*$|[0-9] [0-9]|[^\x00-\x7f°]|(?<![\\A-Za-z])[A-Za-z]{8}"
+    r"|(?:=[^=]*){5}|(?:\|[^|]*){7}|(?:\([^()]*\) *){9}|\^ *\{[^}]*\^ *\{[^}]*\^"
+    r"|(?:\\(?:sin|cos|tan|exp|ln|log)[^+]*){5}|\\(?!(?:[dtc]?frac|sqrt|pi|cdot|times|div|ln|log"
+    r"|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?"
     r"|infty|leq?|geq?|neq?|lt|gt|in|binom|mathbb|alpha|beta|gamma|delta|epsilon|zeta|eta|theta"
     r"|kappa|lambda|mu|nu|xi|rho|sigma|tau|v?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi"
     r"|Psi|Omega|[lr](?:vert|floor|ceil)|mid)(?![A-Za-z]))[A-Za-z]|(?:[({\[][^)}\]]*){9}"
@@ -79,7 +80,11 @@ def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     if len(answers) != len(golds) or UNREADABLE.search(";".join(answers + golds)):
         return False
     names, expected = (re.findall(VARIABLE, " ".join(entries)) for entries in (answers, golds))
-    return set(names) <= {"", *expected} and (tuple(answers), tuple(golds), name is not GoldType.SET)
+    return set(names) <= {"", *expected} and (
+        tuple(answers),
+        tuple(golds),
+        name is not GoldType.SET,
+    )
 
 
 def _canonical(entry: str) -> str:

@@ -27,8 +27,8 @@ Verdict = bool | None  # None: the deadline passed, which says nothing about the
 
 
 class Verifier:
-    """Answers questions with math-verify, `workers` at a time, each in at most `deadline_seconds` of
-    processor time."""
+    """Answers questions with math-verify, `workers` at a time, each in at most
+    `deadline_seconds` of processor time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
         self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
@@ -65,7 +65,9 @@ def serve(workers: int, deadline_seconds: float) -> None:
     replies = sys.stdout
     sys.stdout = sys.stderr  # a parser that prints must not spoil the replies
     logging.disable()  # parsers warn about every text that is not mathematics
-    _same("\\frac{\\sqrt{3}}{2}(x+1)(x+2)", "\\pi x^2")  # parsers and sympy build tables on first use
+    _same(
+        "\\frac{\\sqrt{3}}{2}(x+1)(x+2)", "\\pi x^2"
+    )  # parsers and sympy build tables on first use
     for line in sys.stdin:
         questions = json.loads(line)
         verdicts: list[Verdict] = []
