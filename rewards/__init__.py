@@ -12,10 +12,11 @@ import yaml
 
 from pods.config.place import CONFIG_DIR
 
-from . import choice, published, strict
+from . import published, strict
 from .functions import FUNCTIONS, Graded
-from .tags import is_well_formed, opened  # noqa: F401  for the callers of rewards
-from .verifier import Pair, Verdict, Verifier
+from .golds import GoldType, gold_type  # noqa: F401  for the callers of rewards
+from .tags import is_well_formed, opened  # noqa: F401
+from .verifier import Question, Verdict, Verifier
 
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
@@ -96,23 +97,20 @@ class Scorer:
         self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
     ) -> list[Verdict]:
         """Whether each completion gives its gold answer; None: a comparison passed its deadline."""
-        decisions = [self._decide(*row) for row in zip(completions, answers, kinds, strict=True)]
-        # Rollouts of one prompt often agree: each pair is compared once.
-        verdicts: dict[bool | Pair, Verdict] = {d: d is True for d in decisions}
-        pairs = [d for d in verdicts if isinstance(d, tuple)]
-        if pairs and self._verifier:
-            verdicts |= zip(pairs, self._verifier.ask(pairs), strict=True)
-        grades = [verdicts[d] for d in decisions]
+        decisions = list(map(self._decide, completions, answers, kinds))
+        # Rollouts of one prompt often agree: each question is asked once.
+        questions = [d for d in dict.fromkeys(decisions) if isinstance(d, tuple)]
+        verdicts = self._verifier.ask(questions) if self._verifier and questions else []
+        answered = dict(zip(questions, verdicts, strict=False))
+        grades = [answered.get(d, d is True) for d in decisions]
         self.timeouts += grades.count(None)
         return grades
 
-    def _decide(self, completion: str, answer: str, kind: str) -> bool | Pair:
-        """The verdict, or the two texts that only computer algebra can compare."""
+    def _decide(self, completion: str, answer: str, kind: str) -> bool | Question:
+        """The verdict, or the question that only computer algebra can answer."""
         _check("kind", kind, ("math", "choice"))
-        if kind == "choice":
-            return choice.is_correct(completion, answer)
-        if self.version == "strict":
-            return strict.decide(completion, answer)
+        if kind == "choice" or self.version == "strict":
+            return strict.decide(completion, answer, kind)
         return published.is_correct(completion, answer, self.version)
 
     def close(self) -> None:
@@ -132,8 +130,7 @@ def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
     if deadline_seconds is None:
         defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())
         deadline_seconds = defaults["rewards"]["deadline_seconds"]
-    workers = min(4, os.cpu_count() or 1)
-    scorer = Scorer(version, workers=workers, deadline_seconds=deadline_seconds)
+    scorer = Scorer(version, workers=4, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)
     return scorer
 

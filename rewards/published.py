@@ -137,8 +137,7 @@ def second_form(text: str) -> str:
     for word, power in (("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12")):
         text = text.replace(word, power)
     for unit in UNITS:
-        if unit in text:
-            text = re.sub(unit + r"(es)?(s)? *(\^[0-9]+)?", "", text)
+        text = re.sub(unit + r"(es)?(s)? *(\^[0-9]+)?", "", text)
     text = re.sub(r"\^ *\\circ", "", text)
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]

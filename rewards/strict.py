@@ -1,150 +1,95 @@
-"""The strict grader: the last closed answer block must state the gold answer; no other text counts.
+"""The strict grader: the answer block behind the reasoning must state the gold answer.
 
-For a number it must state that number and no other: "18", "\\$18.00", "9 * 2 = 18", "She makes 18
-dollars a day". Numbers are compared exactly, words as text, all else by rewards/verifier.py.
+The type of the gold answer decides how: a number must be stated, and no other: "18", "\\$18.00",
+"9 * 2 = 18", "She makes 18 dollars a day". Text is compared as text. Only entries of lists,
+expressions and relations reach rewards/verifier.py, and only what it can compute in a moment.
 """
 
 import re
-from fractions import Fraction
 
+from .golds import FORMS, TEXTS, GoldType, gold_type, split
+from .numerals import last_side, stated
+from .spelling import spell
 from .tags import last_closed_answer
-from .verifier import Pair
+from .verifier import Question
 
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
-MAX_ALGEBRA = 200  # characters of a text for math-verify
 
-SPELLINGS = str.maketrans({
-    "π": "\\pi ", "∞": "\\infty ", "∪": "\\cup ", "θ": "\\theta ", "≤": "\\le ", "≥": "\\ge ",
-    "°": "", "×": "\\times ", "·": "\\cdot ", "√": "\\sqrt ", "²": "^2", "³": "^3", "−": "-",
-    "’": "'",
-})  # fmt: skip
-BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
-THOUSANDS = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})")  # 1{,}000
-WRAPPING = re.compile(
-    r"(?i)^[*# ]*(?:the )?(?:final )?answer(?: is\b|:):?|(?<!\\)\\[\[\]();:!, ]|\\?[$€£]|\*\*|`"
-    r"|\\(?:displaystyle|left|right|quad)(?![a-z])|\^\s*\{?\s*\\circ\s*\}?"
+OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
+    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))\s*(?!(?:or|and)\b|\(?[A-J][.):]\s)"
+    r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
 )
-TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\s*\{([^{}]*)\}(?:\^\{?[23]\}?$)?")
-UNIT = re.compile(TEXT.pattern + "$")
-FRACTION = re.compile(
-    r"\\[tdc]?frac\s*(?:\{ *(-? *[^{}+*/ ]+) *\}|([0-9]))\s*(?:\{ *([^{}+*/ ]+) *\}|([0-9]))"
+UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
+    r".{401}|%|^;|;;|;$|^[0-9/;-]*$|[0-9] [0-9]|[^\x00-\x7f°]|(?<![\\A-Za-z])[A-Za-z]{8}"
+    r"|(?:=[^=]*){5}|(?:\|[^|]*){7}|(?:\([^()]*\) *){9}|\^ *\{[^}]*\^ *\{[^}]*\^"
+    r"|(?:\\(?:sin|cos|tan|exp|ln|log)[^+]*){5}|\\(?!(?:[dtc]?frac|sqrt|pi|cdot|times|div|ln|log"
+    r"|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?"
+    r"|infty|leq?|geq?|neq?|lt|gt|in|binom|mathbb|alpha|beta|gamma|delta|epsilon|zeta|eta|theta"
+    r"|kappa|lambda|mu|nu|xi|rho|sigma|tau|v?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi"
+    r"|Psi|Omega|[lr](?:vert|floor|ceil)|mid)(?![A-Za-z]))[A-Za-z]|(?:[({\[][^)}\]]*){9}"
+    r"|\*\*|!\s*\)*\s*!|[0-9]{4}\s*\)*!|\\binom[^+]*(?:[0-9]{4}|\^)|[0-9]{31}"
+    r"|\^\s*\{?\s*[+-]?[0-9]{3}|[)}|]\s*\^\s*\{?\s*[+-]?[2-9][0-9]|\^\s*\{?\s*\(?[0-9]+\)?\s*\^"
 )
-PERCENT = re.compile(r"\\?%|\b(?:per\s?cent(?:age)?|pct)\b")
-DECIMAL = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?|\.[0-9]+"
-NUMBER = rf"([+-]?)\s*(?:([0-9]+)\s+(?=[0-9]+\s*/))?({DECIMAL})(?:\s*/\s*({DECIMAL}))?"
-STATED = (  # one number in a sentence, or with a unit: 18cm, 18 eggs, 18/day
-    rf"(?:[A-Za-z(][A-Za-z',:() -]*[ (:])?{NUMBER}"
-    r"(?:\s*(?:[cmk]?m|[mk]?g|ft|h|s|mph|[ap]m)\b|\s*[/(](?=[A-Za-z]{2}|[mghs]\b)"
-    r"|\s+(?=[A-Za-z]{2}|a ))?"
-    r"(?:(?<=[^0-9])[A-Za-z',./() -]*(?:\^[23])?)?"
-)
-CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
-TERM = re.compile(r"[0-9][A-Za-z]|(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")  # 2x, x
-DENIALS = (
-    r"not|cannot|\w+n't|no|never|nor|or|but|isn|reject|discard|ignore|wrong|incorrect|false|except"
-    "|excluding"
-)
-DENYING = re.compile(rf"(?i)(?<![a-z])(?:{DENIALS})(?![a-z])")
-CHANGING = re.compile(  # words that deny, change or doubt the number beside them
-    rf"(?i)(?<![a-z])(?:{DENIALS}|and|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt"
-    r"|might|may|could|should|guess|about|around|approx|approximately|roughly|circa|close|almost"
-    r"|nearly|over(?=\W*[0-9])|least|most|than|exceeds?|minimum|maximum|another|other|half|halves"
-    r"|twice|double|triple|times|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths"
-    r"|(?:ten|hundred|thousand)(?:th)?s?|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied"
-    r"|modulo|mod|(?:square|cube|power) of|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal"
-    r"|minus|plus|negative|below|under|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower"
-    r"|behind|factorial|inverse)(?![a-z])"
+VARIABLE = r"\\[A-Za-z]+|([A-Za-z])"  # a macro is none
+MEASURE = re.compile(
+    r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]?m"
+    r"|[mk]?g|ft|feet|foot|in|inch(?:es)?|units?|degrees?|°)(?:\^[23])?$"
 )
 
 
-def decide(completion: str, gold: str) -> bool | Pair:
-    """Whether the last answer block states the gold answer; a pair needs computer algebra."""
-    answer = last_closed_answer(completion)
+def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
+    """Whether the final answer block gives the gold answer; a question needs computer algebra."""
+    _, closed, final = completion.partition("</think>")
+    if not closed and completion.rstrip().endswith("</answer>"):
+        final = completion  # its last block is no guess of the reasoning
+    answer = last_closed_answer(final)
     if answer is None or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
-    answer = _tidy(answer)
-    gold = _tidy(gold)
-    if bool(PERCENT.search(answer)) != bool(PERCENT.search(gold)):
+    name = gold_type(gold, kind)
+    answer = spell(answer)
+    gold = spell(gold)
+    if name in TEXTS:
+        if name is GoldType.LETTER:
+            answer = OPTION.sub(r"\1", answer)
+        noise = r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_"
+        return re.sub(noise, "", answer).casefold() == re.sub(noise, "", gold).casefold()
+    if name in FORMS:
+        return _entries(answer, gold, name)
+    value, unit = stated(answer)
+    expected, expected_unit = stated(gold)
+    if value != expected or ("%" in unit) != ("%" in expected_unit):
         return False  # a percentage equals only a percentage
-    if answer == gold:
-        return True
-    number = _number(NUMBER, _unitless(gold))
-    if number is not None:
-        return stated(answer) == number
-    words = _words(gold)
-    if re.fullmatch("[a-z ]+", words):
-        return _words(answer) == words
-    if max(len(answer), len(gold)) > MAX_ALGEBRA:
+    return not unit or unit[: len(expected_unit)] == expected_unit
+
+
+def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
+    """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
+    if bool(MEASURE.search(answer)) != bool(MEASURE.search(gold)):
+        answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
+    own_brackets, answers = split(answer)
+    brackets, golds = split(gold)
+    if name is GoldType.RELATION:  # x >= 3 may be answered by an interval
+        own_brackets, answers, golds = brackets, [answer], [gold]
+    if own_brackets != brackets and ("[" in brackets or (own_brackets and brackets)):
         return False
-    if "." in answer and "." not in gold:
-        return False  # an approximation
-    if re.search("[0-9]_", gold):
-        return False  # math-verify takes 52_8, a numeral of base 8, for 52
-    if "=" not in gold:
-        for equation in re.split(r",|\bor\b|\band\b", answer):
-            if not all(map(_names_value, equation.split("=")[:-1])):
-                return False
-    return _unitless(answer), _unitless(gold)
+    if not re.fullmatch(FORMS[GoldType.RELATION], gold):
+        answers = map(last_side, answers)
+    answers, golds = ([*map(_canonical, entries)] for entries in (answers, golds))
+    if answers == golds or (name is GoldType.SET and sorted(answers) == sorted(golds)):
+        return True
+    if len(answers) != len(golds) or UNREADABLE.search(";".join(answers + golds)):
+        return False
+    names, expected = (re.findall(VARIABLE, " ".join(entries)) for entries in (answers, golds))
+    return set(names) <= {"", *expected} and (
+        tuple(answers),
+        tuple(golds),
+        name is not GoldType.SET,
+    )
 
 
-def stated(text: str) -> Fraction | None:
-    """The one number that a text states, behind its last "="; None for two numbers or none."""
-    left, _, value = _plain(text).rpartition("=")
-    sides = CLAUSE.split(left)[-1].split("=")
-    if CHANGING.search(value) or not all(map(_names_value, sides)):
-        return None
-    return _number(STATED, value)
-
-
-def _names_value(side: str) -> bool:
-    """Whether the side of an equation may name what is asked: x, 9 * 2; not 2x, x^2."""
-    side = re.sub(r"_\{?\w+\}?|\^\{?-1\}?(?=\()|(?<=\b[fgh])\([0-9.-]+\)", "", side)  # x_1, f(3)
-    side = re.sub(r"(?<=[0-9a-z)]) x (?=[0-9(])", "*", side)
-    numbers = re.findall("[0-9.]+", side)
-    if len(numbers) > 1:
-        return not (TERM.search(side) or DENYING.search(side))
-    operator = re.search(r"[*/^|<>!~+]|\\sqrt|(?<![a-z]{2})-|^[0-9. ]+$", side)
-    return not (operator or CHANGING.search(side) or (numbers and TERM.search(side)))
-
-
-def _tidy(text: str) -> str:
-    """The text without delimiters and boxes, in one spelling."""
-    text = text.translate(SPELLINGS)
-    text = THOUSANDS.sub(",", text)
-    text = BOXED.sub(r" \1 ", text)
-    text = WRAPPING.sub(" ", text)
-    text = re.sub(r"(?<![A-Za-z\\])pi(?![a-z])", r"\\pi", text)
-    return re.sub(r"\s+", " ", text).strip().rstrip(" .;,")
-
-
-def _plain(text: str) -> str:
-    """With \\text{...} opened, \\frac{a}{b} as a/b, without braces and percent signs."""
-    text = TEXT.sub(r" \1 ", text)
-    text = FRACTION.sub(lambda m: f" {m[1] or m[2]}/{m[3] or m[4]}", text)
-    text = PERCENT.sub(" ", text).replace("{", "").replace("}", "")
-    text = text.replace("\\times", "*")
-    return re.sub(r"-\s+(?=[0-9])", "-", text).strip()
-
-
-def _unitless(text: str) -> str:
-    """Without the \\text{...} at its end, unless that changes the value, as million does."""
-    unit = UNIT.search(text)
-    if unit and not CHANGING.search(unit[1]):
-        return text[: unit.start()]
-    return text
-
-
-def _words(text: str) -> str:
-    return _plain(text).lower().strip("\"'()")
-
-
-def _number(pattern: str, text: str) -> Fraction | None:
-    """The value of a text that fits NUMBER or STATED: sign, whole number, top, bottom."""
-    match = re.fullmatch(pattern, _plain(text))
-    if match is None:
-        return None
-    sign, whole, top, bottom = (part and part.replace(",", "") for part in match.groups())
-    if bottom and not Fraction(bottom):
-        return None
-    value = Fraction(whole or 0) + Fraction(top) / Fraction(bottom or 1)
-    return -value if sign == "-" else value
+def _canonical(entry: str) -> str:
+    """A number as p/q; else the text without spaces that mean nothing."""
+    value, unit = stated(entry)
+    if value is None or unit or "=" in entry:
+        return re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", entry)
+    return str(value)

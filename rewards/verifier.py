@@ -8,88 +8,76 @@ import contextlib
 import json
 import logging
 import os
+import re
 import resource
 import signal
 import sys
 from collections.abc import Sequence
+from functools import cache
+from itertools import permutations
 from pathlib import Path
 from subprocess import PIPE, Popen
 
 MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs more is not equal
 WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
-WARM_UP = (  # parsers and sympy build tables on first use: a child takes a third of the time
-    "x^2+3x+2",
-    "(x+1)(x+2)",
-    "\\frac{\\sqrt{3}}{2}",
-    "2\\pi-\\frac{1}{3}",
-    "(3,-\\frac{\\pi}{2})",
-    "1,-2",
-    "[1,2]\\cup(3,\\infty)",
-    "x=5",
-    "\\begin{pmatrix}1\\\\2\\end{pmatrix}",
-)
-
-Pair = tuple[str, str]  # answer, gold answer
+Question = tuple  # the entries of the answer, of the gold answer, and whether in order
+DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
+DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
 Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
 class Verifier:
-    """Compares pairs with math-verify, `workers` at a time, each in at most `deadline_seconds` of
-    processor time."""
+    """Answers questions with math-verify, `workers` at a time, each in at most
+    `deadline_seconds` of processor time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
         self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
-        self._server = self._start()
+        self._server: Popen | None = None  # started by the first question: sympy takes a second
 
-    def ask(self, pairs: Sequence[Pair]) -> list[Verdict]:
-        """One verdict per pair, in order. RuntimeError if the server ends twice in a row."""
+    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+        """One verdict per question, in order. RuntimeError if the server ends twice in a row."""
         for _ in range(2):
+            if self._server is None or self._server.poll() is not None:
+                self._server = Popen(
+                    [sys.executable, "-c", self._code],
+                    cwd=Path(__file__).resolve().parents[1],  # python -c imports from there
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    text=True,
+                    start_new_session=True,
+                )
             with contextlib.suppress(BrokenPipeError):
-                self._server.stdin.write(json.dumps(pairs).encode() + b"\n")
-                self._server.stdin.flush()
-            reply = self._server.stdout.readline()
-            if reply:
+                print(json.dumps(questions), file=self._server.stdin, flush=True)
+            if reply := self._server.stdout.readline():
                 return json.loads(reply)
             self.close()
-            self._server = self._start()
         raise RuntimeError("rewards=strict: the process of math-verify ended; its error is above")
 
     def close(self) -> None:
         """End the server and its children, which are one process group."""
-        with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
-            os.killpg(self._server.pid, signal.SIGKILL)
-
-    def _start(self) -> Popen:
-        return Popen(
-            [sys.executable, "-c", self._code],
-            cwd=Path(__file__).resolve().parents[1],  # python -c imports from its working directory
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-            stdin=PIPE,
-            stdout=PIPE,
-            start_new_session=True,
-        )
+        if self._server:
+            with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
+                os.killpg(self._server.pid, signal.SIGKILL)
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
-    """The server's loop: a line of pairs in, a line of verdicts out, until the trainer ends."""
-    trainer = os.getppid()
+    """The server's loop: a line of questions in, a line of verdicts out, until the trainer ends."""
     replies = sys.stdout
     sys.stdout = sys.stderr  # a parser that prints must not spoil the replies
     logging.disable()  # parsers warn about every text that is not mathematics
-    for text in WARM_UP:
-        equal(text, WARM_UP[0])
+    _same(
+        "\\frac{\\sqrt{3}}{2}(x+1)(x+2)", "\\pi x^2"
+    )  # parsers and sympy build tables on first use
     for line in sys.stdin:
-        pairs = json.loads(line)
+        questions = json.loads(line)
         verdicts: list[Verdict] = []
-        for start in range(0, len(pairs), workers):
-            if os.getppid() != trainer:
-                return
-            children = [_fork(pair, deadline_seconds) for pair in pairs[start : start + workers]]
-            verdicts += [_verdict(child) for child in children]
+        for start in range(0, len(questions), workers):
+            batch = questions[start : start + workers]
+            verdicts += map(_verdict, [_fork(question, deadline_seconds) for question in batch])
         print(json.dumps(verdicts), file=replies, flush=True)
 
 
-def _fork(pair: Pair, deadline_seconds: float) -> int:
+def _fork(question: Question, deadline_seconds: float) -> int:
     """The pid of a child that ends with code 0 if the two are equal; SIGPROF ends one that computes
     too long, SIGALRM one that waits too long."""
     pid = os.fork()
@@ -101,7 +89,7 @@ def _fork(pair: Pair, deadline_seconds: float) -> int:
         signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         with contextlib.suppress(ValueError, OSError):  # not every system has this limit
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        code = int(not equal(*pair))
+        code = int(not equal(*question))
     finally:
         os._exit(code)
 
@@ -109,21 +97,33 @@ def _fork(pair: Pair, deadline_seconds: float) -> int:
 def _verdict(child: int) -> Verdict:
     """Wait for a child and read its verdict from how it ended."""
     _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code in (-signal.SIGPROF, -signal.SIGALRM):
-        return None
-    return code == 0
+    return {0: True, -signal.SIGPROF: None, -signal.SIGALRM: None}.get(
+        os.waitstatus_to_exitcode(status), False
+    )
 
 
-def equal(answer: str, gold: str) -> bool:
-    """Whether math-verify finds the two equal; called only in the server and its children."""
+def equal(answers: Sequence[str], golds: Sequence[str], ordered: bool) -> bool:
+    """Whether the entries are equal, one by one or in some order. Called only in a child."""
+    orders = [answers] if ordered else permutations(answers)
+    return any(all(map(_same, order, golds)) for order in orders)
+
+
+@cache
+def _same(answer: str, gold: str) -> bool:
+    """Whether math-verify finds the two equal, to DIGITS; no decimal becomes a float."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
     form = NormalizationConfig(units=False, malformed_operators=True, nits=True)  # 2t keeps its t
     config = [LatexExtractionConfig(normalization_config=form)]  # no numbers out of broken LaTeX
+    texts = [
+        DECIMAL.sub(lambda m: f"\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}}", text)
+        for text in (gold, answer)
+    ]
     try:
-        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in (gold, answer)]
-        return bool(verify(*readings, timeout_seconds=None))
+        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in texts]
+        return answer == gold or bool(
+            verify(*readings, float_rounding=DIGITS, numeric_precision=DIGITS, timeout_seconds=None)
+        )
     except Exception:  # sympy and its parsers raise many types
         return False
