@@ -1,7 +1,7 @@
 """How biased is each choice of rollouts? Its mean update beside that of all rollouts (grpo_ga).
 
-    uv run scripts/plan.py run=<run>                                    # records rollouts, gradients
-    uv run benchmarks/bias.py checkpoints/<run>/signal-<checkpoint>.npz   # a table; minutes
+    uv run scripts/plan.py run=<run>       # records rollouts and their gradients
+    uv run benchmarks/bias.py checkpoints/<run>/signal-<checkpoint>.npz
 
 cosine, length: of the mean of 4,000 simulated updates, to that of grpo_ga on the same rollouts. An
 unbiased choice has 1 and 1. [ ]: 95 % of a bootstrap over questions.
