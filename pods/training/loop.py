@@ -88,7 +88,7 @@ class Stop:
         """Say that the run was saved; then a launcher's handler decides: submitit's may queue the
         job again, and ends it with SystemExit."""
         name = signal.Signals(self.warning).name
-        ranks.say(f"step {step}: saved, because of {name}; the run goes on until SIGTERM")
+        ranks.say(f"step {step}: saved, because of {name}")
         former = self.former.get(self.warning)
         if callable(former):
             try:
