@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from pods.config.errors import UserError
 from pods.evaluation import targets
 from pods.evaluation.targets import Store
+from pods.models.weights import fault
 from pods.runs import checkpoints
 from pods.runs.folder import RunFolder
 from tests.fake_run import TINY, add_checkpoint, make_run, quickstart_config
@@ -21,6 +22,7 @@ from tests.figures import refused
 
 ADAPTER = "adapter_model.safetensors"
 UP = "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"
+CHECK = partial(fault, base=str(TINY))
 STATE = '{"fresh_drawn": 0, "history": {"a": [[1, 0.5, null, true]]}}'
 
 
@@ -110,7 +112,7 @@ def test_a_resume_names_the_file_and_takes_the_checkpoint_before(run, reason):
     path = run / "checkpoint-4"
     (WEIGHTS | STATES)[reason](path)
     seal(path)
-    start, (problem,) = checkpoints.newest_intact(run, base=str(TINY))
+    start, (problem,) = checkpoints.newest_intact(run, check=CHECK)
     assert start.step == 2
     assert problem.startswith(f"{path}: {reason}")
     assert "\n" not in problem
@@ -121,7 +123,7 @@ def test_an_evaluation_names_the_file_and_scores_the_others(run, reason):
     WEIGHTS[reason](run / "checkpoint-2")
     seal(run / "checkpoint-2")
     store = Store(Path("results"), "fake")
-    (target,), (problem,) = targets.find(run, ["all"], store, "gsm8k", str(TINY))
+    (target,), (problem,) = targets.find(run, ["all"], store, "gsm8k", CHECK)
     assert target.step == 4
     assert problem.startswith(f"{run / 'checkpoint-2'}: {reason}")
 
@@ -138,7 +140,7 @@ def test_an_edited_adapter_is_not_exported(run, capsys, reason, merge):
 def test_all_weights_of_another_shape_or_not_finite_are_named(run):
     path = add_checkpoint(run, 6, full=True)
     complete(path)
-    assert checkpoints.newest_intact(run, base=str(TINY))[0].step == 6
+    assert checkpoints.newest_intact(run, check=CHECK)[0].step == 6
     name = "model.layers.0.mlp.up_proj.weight"
     for value, reason in ((torch.zeros(3, 3), "has the shape (3, 3), not "), (None, "lacks 1 of ")):
         tensors = load_file(path / "model.safetensors")
@@ -147,7 +149,7 @@ def test_all_weights_of_another_shape_or_not_finite_are_named(run):
             tensors | ({name: value} if value is not None else {}), path / "model.safetensors"
         )
         seal(path)
-        _, (problem,) = checkpoints.newest_intact(run, base=str(TINY))
+        _, (problem,) = checkpoints.newest_intact(run, check=CHECK)
         assert reason in problem
 
 

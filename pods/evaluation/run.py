@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pods.evaluation.questions import Questions
 from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Scoreboard
 from pods.evaluation.targets import Store, Target
+from pods.models import weights
 from pods.models.policy import load_tokenizer
 from pods.runs import results
 from pods.runs.folder import provenance
@@ -85,8 +87,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     if run:
         folder = config.output_dir / run
         store = Store(config.results_dir, run)
-        base_path = training.model.path
-        policies, skipped = targets.find(folder, config.checkpoints, store, names[0], base_path)
+        check = partial(weights.fault, base=training.model.path)
+        policies, skipped = targets.find(folder, config.checkpoints, store, names[0], check)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sampling = choose.sampling(training, config)
     asked = [

@@ -17,6 +17,7 @@ from pods.config.errors import UserError
 from pods.config.keys import changes
 from pods.files import write_atomic
 from pods.runs import checkpoints, results
+from pods.runs.checkpoints import WeightCheck
 
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
 
@@ -134,11 +135,11 @@ class Target:
 
 
 def find(
-    folder: Path, names: list[str], store: Store, task: str, base: str | None = None
+    folder: Path, names: list[str], store: Store, task: str, check: WeightCheck | None = None
 ) -> tuple[list[Target], list[str]]:
     """The checkpoints of a run to score, by step, and a line for each that cannot be scored.
 
-    base: model.path of the run; with it the weights are compared with those that it has.
+    check: says what is wrong with the weights of a whole checkpoint.
     """
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
@@ -158,7 +159,7 @@ def find(
         files = meta.pop("files")  # sizes and digests, which the results do not show
         meta.pop("digests", None)
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
-        problem = checkpoints.damage(checkpoint, base)
+        problem = checkpoints.damage(checkpoint, check)
         scored = any(records.glob("*/repeat-*.jsonl"))
         if not problem and scored and store.facts["weights"].get(name) != digest:
             problem = f"other weights than {records}; remove that folder"

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 from pods import ranks
 from pods.batch import Visit
 from pods.files import aside, remove, sync_folder
-from pods.models.weights import fault
 
+WeightCheck = Callable[[Path], str | None]  # a checkpoint -> its fault, or None
 TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
     "optimizer.pt",
     "latest",
@@ -147,10 +148,10 @@ def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
-def damage(checkpoint: Checkpoint, base: str | None = None) -> str | None:
+def damage(checkpoint: Checkpoint, check: WeightCheck | None = None) -> str | None:
     """The fault in a checkpoint's files, or None. Removed training state is no damage.
 
-    base: model.path of the run; with it the weights are compared with those that it has.
+    check: says of a whole checkpoint what is wrong with its weights (pods.models.weights.fault).
     """
     for name, expected in checkpoint.meta["files"].items():
         path = checkpoint.path / name
@@ -165,7 +166,7 @@ def damage(checkpoint: Checkpoint, base: str | None = None) -> str | None:
             return f"{name} has {size} bytes, not {expected['bytes']}"
         if digest(path) != expected["sha256"]:
             return f"{name} was altered"
-    return fault(checkpoint.path, base) if base else None
+    return check(checkpoint.path) if check else None
 
 
 class Visited(BaseModel):
@@ -201,15 +202,15 @@ def state_damage(checkpoint: Checkpoint) -> str | None:
 
 
 def newest_intact(
-    run: Path, name: str = "checkpoint-*", base: str | None = None
+    run: Path, name: str = "checkpoint-*", check: WeightCheck | None = None
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern; base:
+    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern; check:
     as of `damage`."""
     finished = find(run, name)
     unfinished = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
     problems = [f"{path}: meta.json is missing, unreadable or another's" for path in unfinished]
     for checkpoint in reversed(finished):
-        problem = damage(checkpoint, base)
+        problem = damage(checkpoint, check)
         if problem is None and not checkpoint.resumable:
             problem = "its training state was removed (checkpoint.keep)"
         problem = problem or state_damage(checkpoint)

@@ -9,6 +9,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Iterable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pods.config.functions import code_of, file_of
 from pods.config.keys import TrainConfig, changes, flat
 from pods.config.sweeps import may_change
 from pods.files import aside, write_atomic
+from pods.models import weights
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
@@ -103,7 +105,8 @@ class RunFolder:
                     f"resume={resume}: is not in {self.path}, the folder of this run; "
                     "set output_dir and run to those of the checkpoint"
                 )
-        start, problems = checkpoints.newest_intact(self.path, pattern, self.config.model.path)
+        check = partial(weights.fault, base=self.config.model.path)
+        start, problems = checkpoints.newest_intact(self.path, pattern, check)
         if problems and start is None:
             raise UserError(f"resume={resume}: {'; '.join(problems)}; set run=<another name>")
         for problem in problems:
