@@ -16,7 +16,7 @@ from .verifier import Question
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 
 OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
-    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))\s*(?!(?:or|and)\b|\(?[A-J][.):]\s)"
+    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
     r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
