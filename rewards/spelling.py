@@ -55,8 +55,8 @@ STEPS = (  # pattern, replacement
     (r"\s*=\s*", "="),
     (r"\s+", " "),
     (  # The polar coordinates for the point (0, 3) are
-        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) ) ?the (?:(?! (?:is|are) )[^=.])* (?:is|are) "
-        r"(?!.*\b(?:is|are)\b)",
+        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) )"
+        r" ?the (?:(?! (?:is|are) )[^=.])* (?:is|are) (?!.*\b(?:is|are)\b)",
         "",
     ),
     (r"^ |[ .;,]+$", ""),

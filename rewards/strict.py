@@ -81,11 +81,9 @@ def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     if len(answers) != len(golds) or UNREADABLE.search(";".join(answers + golds)):
         return False
     names, expected = (re.findall(VARIABLE, " ".join(entries)) for entries in (answers, golds))
-    return set(names) <= {"", *expected} and (
-        tuple(answers),
-        tuple(golds),
-        name is not GoldType.SET,
-    )
+    if not set(names) <= {"", *expected}:
+        return False
+    return tuple(answers), tuple(golds), ordered
 
 
 def _canonical(entry: str) -> str:
