@@ -22,7 +22,8 @@ MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
 TEXTS = {  # compared as text
     GoldType.LETTER: r"\(?[A-Z]\)?",
     GoldType.TIME: r"[0-9]{1,2}:[0-5][0-9](?::[0-5][0-9])?(?: ?[AaPp]\.? ?[Mm]\.?)?",
-    GoldType.DATE: r"(?i)[0-9]{1,4}([-/.])[0-9]{1,2}\1[0-9]{1,4}"
+    GoldType.DATE: r"(?i)[0-9]{4}([-/.])[0-9]{1,2}\1[0-9]{1,2}"
+    r"|[0-9]{1,2}([-/.])[0-9]{1,2}\2(?:[0-9]{2}){1,2}"
     rf"|(?:{MONTH} )?[0-9]{{1,2}}(?:st|nd|rd|th)?(?: (?:of )?{MONTH})?(?:,? [0-9]{{4}})?",
     GoldType.FORMULA: r"(?=.*[0-9+]|.*[a-z][A-Z]|.*[A-Z]{2}[a-z])"
     rf"(?:[0-9]* ?{ATOM}(?:{ATOM})+|{ATOM})(?:\^?\{{?[0-9]*[+-]\}}?)?",

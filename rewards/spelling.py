@@ -42,7 +42,7 @@ STEPS = (  # pattern, replacement
     UNWRAP,
     UNWRAP,
     (r"\\(?:f?box(?:ed)?|displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
-    (r"(?<!\\)\\[\[\]();:!, ]|`|^[#>* ]+|(?<![0-9])\*\*|\*\*(?![0-9])|(?<=\S)~|~(?=[A-Za-z])", " "),
+    (r"(?<!\\)\\[\[\]();:!, ]|`|^[#* ]+|(?<![0-9])\*\*|\*\*(?![0-9])|(?<=\S)~|~(?=[A-Za-z])", " "),
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"\s+(?=[\^_])", ""),
@@ -55,8 +55,8 @@ STEPS = (  # pattern, replacement
     (r"\s*=\s*", "="),
     (r"\s+", " "),
     (  # The polar coordinates for the point (0, 3) are
-        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) ) ?the [^=.]*? (?:is|are) "
-        r"(?!.*\b(?:is|are)\b)",
+        rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) )"
+        r" ?the (?:(?! (?:is|are) )[^=.])* (?:is|are) (?!.*\b(?:is|are)\b)",
         "",
     ),
     (r"^ |[ .;,]+$", ""),

@@ -16,7 +16,7 @@ from .verifier import Question
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 
 OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
-    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))\s*(?!(?:or|and)\b|\(?[A-J][.):]\s)"
+    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
     r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
@@ -51,7 +51,7 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
     if name in TEXTS:
         if name is GoldType.LETTER:
             answer = OPTION.sub(r"\1", answer)
-        noise = r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_"
+        noise = r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_|\^(?=\{?[0-9]*[+-]\}?$)"
         return re.sub(noise, "", answer).casefold() == re.sub(noise, "", gold).casefold()
     if name in FORMS:
         return _entries(answer, gold, name)
@@ -66,6 +66,7 @@ def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
     if bool(MEASURE.search(answer)) != bool(MEASURE.search(gold)):
         answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
+    ordered = name is not GoldType.SET or ("=" in gold and "=" not in answer)
     own_brackets, answers = split(answer)
     brackets, golds = split(gold)
     if name is GoldType.RELATION:  # x >= 3 may be answered by an interval
@@ -75,16 +76,14 @@ def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     if not re.fullmatch(FORMS[GoldType.RELATION], gold):
         answers = map(last_side, answers)
     answers, golds = ([*map(_canonical, entries)] for entries in (answers, golds))
-    if answers == golds or (name is GoldType.SET and sorted(answers) == sorted(golds)):
+    if answers == golds or (not ordered and sorted(answers) == sorted(golds)):
         return True
     if len(answers) != len(golds) or UNREADABLE.search(";".join(answers + golds)):
         return False
     names, expected = (re.findall(VARIABLE, " ".join(entries)) for entries in (answers, golds))
-    return set(names) <= {"", *expected} and (
-        tuple(answers),
-        tuple(golds),
-        name is not GoldType.SET,
-    )
+    if not set(names) <= {"", *expected}:
+        return False
+    return tuple(answers), tuple(golds), ordered
 
 
 def _canonical(entry: str) -> str:

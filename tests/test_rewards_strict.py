@@ -155,9 +155,9 @@ WRONG = {
     "\\text{Evelyn}": ["Eve", "-Evelyn"],
     "x^2+3x+2": ["(x+1)(x+3)"],
 }
-POWER_TOWER = "9^{9^{9^{9^{9}}}}"
+SLOW = "(x+1)^{19}(x+2)^{19}(x+3)^{19}"  # computer algebra takes long to compare it
 HOSTILE = [
-    POWER_TOWER,
+    "9^{9^{9^{9^{9}}}}",
     "9**9**9",
     "10^10^10",
     "((((9!)!)!)!)!",
@@ -226,7 +226,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
-    batch = [block(POWER_TOWER)] * 2, ["x+1"] * 2, ["math"] * 2  # computer algebra never ends
+    batch = [block(SLOW)] * 2, ["x+1"] * 2, ["math"] * 2  # slow
     with closing(Scorer("strict", workers=1, deadline_seconds=0.05)) as scorer:
         assert scorer.score(*batch, [""] * 2)["correctness"] == [0.0, 0.0]
         assert scorer.timeouts == 2
@@ -292,7 +292,7 @@ def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
     golds = [gold for _, gold in pairs]
     assert rewards.grades(completions, golds, "strict") == [True, True, False]
     assert capsys.readouterr().err == ""
-    completions[0], golds[0] = block(POWER_TOWER), "x+1"  # computer algebra never ends
+    completions[0], golds[0] = block(SLOW), "x+1"  # slow
     verdicts = rewards.grades(completions, golds, "strict", deadline_seconds=0.05)
     assert verdicts == [None, True, False]
     assert capsys.readouterr().err == (
@@ -308,7 +308,7 @@ def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it():
         "scorer = Scorer('strict', workers=2, deadline_seconds=3)\n"
         "grades = scorer.grade(['<answer>(x+1)(x+2)</answer>'], ['x^2+3x+2'], ['math'])\n"
         "print(scorer._verifier._server.pid, grades, 'torch' in sys.modules, flush=True)\n"
-        f"scorer.grade(['<answer>{POWER_TOWER}</answer>'], ['x+1'], ['math'])\n"
+        f"scorer.grade(['<answer>{SLOW}</answer>'], ['x+1'], ['math'])\n"
     )
     command = [sys.executable, "-c", code]
     trainer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
