@@ -8,8 +8,11 @@
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
 """
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from itertools import islice
+
+from omegaconf import DictConfig
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
@@ -19,20 +22,34 @@ from pods.config.keys import TrainConfig
 from pods.models import locate
 
 
-def implied(algorithm: str) -> dict[str, str | None]:
+def resolve(config: DictConfig) -> dict[str, str]:
     from pods import by_name  # --help waits for no numpy
 
-    return by_name.implied(algorithm)
+    return by_name.resolve(config)
 
 
-@command("train", TrainConfig, implied=implied)
-def main(config: TrainConfig) -> None:
-    """Check what needs no data and no model, then train or try."""
-    from pods.training import trial  # a mistyped key waits for no numpy
+def check(config: TrainConfig, swept: Collection[str]) -> None:
+    """Check what needs no data and no model, in a sweep of every job before the first starts."""
     from pods.training.check import check, settle
 
     settle(config)
     check(config)
+    if any(key.startswith(("trl", "optimizer.name")) for key in swept):
+        from pods.engines import choose
+        from pods.models import unsloth
+
+        if choose.backend(config.backend, config)[0] == "unsloth":
+            unsloth.import_unsloth(config)  # before TRL
+        from pods.training import trl_keys
+
+        trl_keys.refuse_unknown(config)
+
+
+@command("train", TrainConfig, resolve=resolve, check=check)
+def main(config: TrainConfig) -> None:
+    """Train, or try to."""
+    from pods.training import trial
+
     if config.card:
         return print(cards.report(config, locate))
     if config.trial:
@@ -68,6 +85,9 @@ def train(config: TrainConfig) -> None:
             start = ranks.from_main(folder.find_start)
             split = {"questions of the train split": runs.digest_of_questions(questions)}
             folder.compare(start, runs.digests_of_files(config) | split)
+            ranks.say(
+                f"loading {config.model.path}, then {len(questions)} questions are trained on"
+            )
             model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial, update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pods.advantages import ADVANTAGES, Advantage
 from pods.algorithms import ALGORITHMS
@@ -12,6 +12,9 @@ from pods.config import functions
 from pods.config.errors import UserError
 from pods.needs import Needs, needs_of
 from pods.rules import RULES, Rule, max_variance
+
+if TYPE_CHECKING:  # PodsTrainer needs no package of the commands
+    from omegaconf import DictConfig
 
 KINDS: dict[str, tuple[dict[str, Callable], list[str]]] = {  # built-in functions, first arguments
     "algorithm": (ALGORITHMS, ["step"]),
@@ -48,21 +51,31 @@ def needs_of_algorithm(name: str) -> Needs:
     return needs_of(function_of("algorithm", name))
 
 
-def implied(algorithm: str) -> dict[str, str | None]:
-    """Values of the config keys that follow from what an algorithm needs, where nobody types them.
-    Raises UserError for a file without it; a name that does not exist implies nothing."""
+def resolve(config: "DictConfig") -> dict[str, str]:
+    """Set in a composed config what follows from its algorithm: n = m, or m = n, and no rule.
+
+    Returns a line for each key whose value is not taken. Raises UserError for a file without the
+    algorithm; a name that does not exist is refused by pods/training/check.py.
+    """
+    name = config.algorithm
     try:
-        needs = needs_of_algorithm(algorithm)
-    except UnusableFunction:  # pods/training/check.py refuses it
+        needs = needs_of_algorithm(str(name))
+    except UnusableFunction:
         return {}
-    values: dict[str, str | None] = {}
+    if not needs.takes_rule and config.rule == "max_variance":  # the default
+        config.rule = None
+    n, m = config.rollouts_per_prompt, config.kept_per_prompt
+    if n == m or not (isinstance(n, int) and isinstance(m, int)):
+        return {}
     if needs.draws_m:
-        values["rollouts_per_prompt"] = "${kept_per_prompt}"
-    elif needs.keeps_all:
-        values["kept_per_prompt"] = "${rollouts_per_prompt}"
-    if not needs.takes_rule:
-        values["rule"] = None
-    return values
+        config.rollouts_per_prompt = "${kept_per_prompt}"
+        reason = f"rollouts_per_prompt={n}: algorithm={name} samples kept_per_prompt={m}; it is {m}"
+        return {"rollouts_per_prompt": reason}
+    if needs.keeps_all:
+        config.kept_per_prompt = "${rollouts_per_prompt}"
+        reason = f"kept_per_prompt={m}: algorithm={name} trains on all {n}; it is {n}"
+        return {"kept_per_prompt": reason}
+    return {}
 
 
 def prepared(

@@ -27,7 +27,6 @@ def functions(tmp_path, monkeypatch):
     [
         ("kept_per_prompt=128", ["kept_per_prompt=128", "rollouts_per_prompt=8", "8 or less"]),
         ("kept_per_prompt=3 micro_batch_size=5", ["micro_batch_size=5", "= 24 rows", "e.g. 1"]),
-        ("algorithm=grpo rollouts_per_prompt=64", ["algorithm=grpo", "=64", "set 4", "pods"]),
         (
             "lora.alpha=null",
             ["lora.alpha=null: an adapter needs one; leave it out, and it is lora.rank="],
@@ -137,7 +136,8 @@ algorithm.draws_m = True
         ("algorithm=greso", 4, 4, 32, None),
         ("algorithm=own.py:algorithm", 4, 4, 32, None),
         ("algorithm=grpo_ga", 8, 8, 32, None),
-        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 4, None),
+        ("algorithm=grpo_ga prompts_per_step=1 kept_per_prompt=4", 8, 8, 8, None),
+        ("algorithm=grpo rollouts_per_prompt=64", 4, 4, 32, None),
         ("rollouts_per_prompt=4 kept_per_prompt=2", 4, 2, 16, "max_variance"),
         ("algorithm=grpo kept_per_prompt=32", 32, 32, 32, None),
         ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, None),

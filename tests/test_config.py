@@ -42,8 +42,7 @@ WRONG = {  # overrides: the line
     "seed=abc": "seed=abc: must be a whole number, such as 1",
     "seed=1.5": "seed=1.5: must be a whole number, such as 1",
     "optimizer.lr=1e-3": "optimizer.lr=0.001: unknown; did you mean optimizer.learning_rate?",
-    "sed=1": "sed=1: unknown; did you mean seed?",
-    "sed=1 seed=-1": "seed=-1: must be greater than or equal to 0",  # values first
+    "lora.rnk=1 seed=-1": "seed=-1: must be greater than or equal to 0",  # values first
 }
 
 

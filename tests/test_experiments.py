@@ -182,13 +182,10 @@ def names():
         pairs = (word.split("=") for word in re.sub(r"(seed=\d+),\S*", r"\1", row).split())
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
-            composed = command.compose("train", list(overrides), implied=by_name.implied)
-            composed.run = sweeps.name(
-                composed,
-                overrides,
-                sweeps.unnamed(overrides, multirun=False),
-                partial(command.compose, "train", implied=by_name.implied),
-            )
+            composed = command.compose("train", list(overrides))
+            by_name.resolve(composed)
+            compose = partial(command.compose, "train")
+            composed.run = sweeps.name(composed, list(overrides), [], compose)
             config = command.typed(TrainConfig, composed)
             settle(config)
             runs.add(config.run)

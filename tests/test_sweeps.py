@@ -2,42 +2,52 @@
 
 import os
 import re
+import shlex
 import sys
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from pods import by_name
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
-from pods.config.keys import TrainConfig, keys
+from pods.config.errors import UserError
+from pods.config.keys import TrainConfig, keys, typed_as, typed_list
 from pods.evaluation.config import EvaluateConfig
-from tests.configs import composed
+from pods.training.check import check as check_all
+from pods.training.check import settle
+from tests.configs import compose, composed
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
+OWN = "task=own task.source=data/my.sums.csv task.question=q task.answer=a"
 RUNS = [
     ("optimizer.learning_rate=2e-3", f"{NAME}-optimizer.learning_rate-0.002"),
     ("rewards=v2 prompts_per_step=8,4 optimizer.learning_rate=1e-3", NAME),  # all by default
     ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
-    ("algorithm=grpo", "quickstart-grpo-n4-m4-seed0"),
+    ("algorithm=grpo rollouts_per_prompt=16", "quickstart-grpo-n4-m4-seed0"),
+    ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-n8-m8-seed0"),
     ("algorithm=dapo algorithm_kwargs.rounds=2", "quickstart-dapo-rounds2-n4-m4-seed0"),
     ("algorithm=speed rule=random", "quickstart-speed-random-n8-m4-seed0"),
     ("algorithm=my.py:f", "quickstart-f-n8-m4-seed0"),
-    ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-n8-m2-seed0"),
-    *[(f"run={value}", value) for value in ("3", "1.5", "true")],
+    ("run=3", "3"),
     ("rewards=strict rule_kwargs.k=1", f"{NAME}-rewards-strict-rule_kwargs.k-1"),
     ("task.system=null warm_up=true", f"{NAME}-task.system-null-warm_up-true"),
     (f"task.system={'x' * 50}", f"{NAME}-task.system-77cf1206"),  # a hash of a long value
+    ("model=tiny model.path=a/b", f"{NAME}-model.path-a_b"),
+    ("rewards.functions.f=a.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"),
     (
-        " ".join(f"rewards.functions.f{i}=my_rewards.py:f{i}" for i in range(1, 5)),  # many
-        "quickstart-pods-max_variance-f1-f2-f3-f4-n8-m4-seed0-41d9f03e",
+        "rewards.functions.f=a.py:g,b.py:g",
+        "quickstart-pods-max_variance-f-n8-m4-seed0-rewards.functions.f-a.py_g",
     ),
-    (
-        "rewards.functions.f=a/b.py:g",
-        "quickstart-pods-max_variance-f-n8-m4-seed0-rewards.functions.f-a_b.py_g",
-    ),
+    ("rewards.weights.format=2", f"{NAME}-rewards.weights.format-2"),
     ("advantage=rloo", "quickstart-pods-max_variance-rloo-n8-m4-seed0"),
     ("rule=my.py:rule", "quickstart-pods-rule-n8-m4-seed0"),
-    ("task=own", "quickstart-pods-max_variance-own-n8-m4-seed0-task-own"),
+    (OWN, "quickstart-pods-max_variance-my.sums-n8-m4-seed0"),
+    (
+        f"{OWN} task.kind=choice,math task.system=s",
+        "quickstart-pods-max_variance-my.sums-n8-m4-seed0-task.kind-choice-task.system-s",
+    ),
     ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
     ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
     ("run=mine seed=1,2", "mine-seed-1"),
@@ -49,37 +59,145 @@ RUNS = [
 def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.py").write_text("def f(step):\n    yield step.prompts, step.n\n")
-    unnamed = sweeps.unnamed(command.split(), multirun=True)
-    job = [override.partition(",")[0] for override in command.split()]
-    config = composed(*job)
-    assert sweeps.name(config, job, unnamed, lambda overrides: composed(*overrides)) == name
+    job, *_ = sweeps.expanded(command.split())
+    swept = sweeps.swept(command.split(), multirun=True)
+    assert sweeps.name(composed(*job), job, swept, lambda texts: composed(*texts)) == name
 
 
 @pytest.mark.parametrize(
-    ("typed", "flags", "overrides", "unnamed"),
+    ("typed", "flags", "overrides"),
     [
-        ("--cfg job seed=1", "--cfg job", "++seed=1", "seed"),
-        ("seed=1 -c all --package task", "-c all --package task", "++seed=1", "seed"),
-        ("seed=1 --info", "--info", "++seed=1", "seed"),
-        ("--info config seed=1", "--info config", "++seed=1", "seed"),
-        ("--config-dir a=b task=own", "--config-dir a=b", "task=own", "task"),
-        ("-cn train --hydra-help", "-cn train --hydra-help", "", ""),
-        ("--config-dir=here ~trl.a", "--config-dir=here", "~trl.a", "trl.a"),
-        ("run=1e3", "", "++run='1e3'", "run"),  # a name
-        ("run=007 question=true", "", "++run='007' ++question='true'", "run,question"),
-        (
-            "seed=1,2 lora.rank=4 --multirun",
-            "--multirun",
-            "++seed=1,2 ++lora.rank=4",
-            "lora.rank",
-        ),
+        ("--cfg job seed=1", "--cfg job", "seed=1"),
+        ("seed=1 -c all --package task", "-c all --package task", "seed=1"),
+        ("--config-dir a=b task=own", "--config-dir a=b", "task=own"),
+        ("--config-dir=here ~trl.a run=1e3", "--config-dir=here", "~trl.a run=1e3"),
+        ("seed=1 -cn train --hydra-help", "-cn train --hydra-help", "seed=1"),
     ],
     ids=lambda text: text.replace(" ", "_"),
 )
-def test_flags_of_hydra_take_their_values_with_a_space(typed, flags, overrides, unnamed):
-    train = command.Command(print, "train", TrainConfig, CONFIG_DIR)
-    expected = [*flags.split(), *overrides.split(), f"++{sweeps.UNNAMED}=[{unnamed}]"]
-    assert command.hydra_arguments(train, typed.split()) == expected
+def test_flags_of_hydra_take_their_values_with_a_space(typed, flags, overrides):
+    train = command.Command(print, "train", TrainConfig, CONFIG_DIR, print, print)
+    assert command.hydra_arguments(train, typed.split()) == [*flags.split(), *overrides.split()]
+
+
+@pytest.fixture
+def sweep(monkeypatch, tmp_path):
+    """train.py -m with these overrides, which trains nothing -> the runs that started."""
+    monkeypatch.chdir(tmp_path)
+
+    def start(*overrides: str, train=lambda config: None) -> list[str]:
+        started = []
+
+        def main(config):
+            started.append(config.run)
+            train(config)
+
+        monkeypatch.setattr(sys, "argv", ["train.py", "-m", *overrides])
+        try:
+            command.command("train", TrainConfig, resolve=by_name.resolve, check=check)(main)()
+        except SystemExit as end:
+            started.append(end.code)
+        return started
+
+    return start
+
+
+def check(config, swept):
+    settle(config)
+    check_all(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "number"),
+    [
+        ("seed=1,2 kept_per_prompt=4,9", "kept_per_prompt=9", "job 2 of 4 "),
+        ("seed=1,x", "seed=x", "job 2 of 2 "),
+        ("algorithm=pods,my.py:f", "algorithm=my.py:f", "job 2 of 2 "),
+        ("task=own,gsm8k data_dir=nowhere", "task.source=None", "job 1 of 2 "),
+        ("optimizer.learning_rate=choice(0.1,-0.1)", "optimizer.learning_rate=-0.1", "job 2 of 2 "),
+    ],
+)
+def test_a_sweep_with_a_wrong_job_starts_none(sweep, capsys, tmp_path, overrides, key, number):
+    assert sweep(*overrides.split()) == [2]
+    line = capsys.readouterr().err
+    assert line.startswith(f"train.py: {key}: ")
+    assert number in line
+    assert line.count("\n") == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_an_algorithm_that_samples_m_takes_m_and_says_so(sweep, capsys):
+    keys = ["algorithm=grpo,grpo_ga,pods", "rollouts_per_prompt=16", "kept_per_prompt=4"]
+    sizes = ("grpo-n4-m4", "grpo_ga-n16-m16", "pods-max_variance-n16-m4")
+    assert sweep(*keys) == [f"quickstart-{size}-seed0" for size in sizes]
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("job ")]
+    assert [line.partition(":")[0] for line in said] == [
+        "rollouts_per_prompt=16",
+        "kept_per_prompt=4",
+    ]
+
+
+def test_values_that_are_drawn_are_left_to_hydras_sweeper():
+    assert sweeps.expanded(["seed=interval(1,3)"]) == []
+    assert sweeps.expanded(["seed=1,2", "hydra/sweeper=optuna"]) == []
+    assert sweeps.expanded(["seed=glob(*)"]) == []
+
+
+def test_the_summary_names_what_failed_and_the_command_that_evaluates_the_rest(sweep, capsys):
+    def train(config):
+        if config.seed == 2:
+            raise UserError("a reason")
+
+    own = ["rewards.functions.f=my.py:f", "output_dir=a b"]
+    Path("my.py").write_text("def f(completions, **_): ...")
+    *runs, code = sweep("seed=1,2,3", *own, train=train)
+    assert code == 2
+    first, failed, last = capsys.readouterr().out.splitlines()
+    assert first == "sweep: 2 of 3 jobs done"
+    assert failed == f"{runs[1]}: a reason"
+    words = shlex.split(last)
+    assert words[:4] == ["next:", "uv", "run", "evaluate_run.py"]
+    assert words[4:] == [f"run=[{runs[0]},{runs[2]}]", 'output_dir="a b"', "trust_code=true"]
+
+
+def test_a_run_of_plain_keys_is_evaluated_by_its_name():
+    assert sweeps.evaluation_of([compose("run=a", "output_dir=checkpoints")]).endswith(".py run=a")
+
+
+AWKWARD = [
+    "1e3",
+    "true",
+    "1_000",
+    "a b",
+    "Größe",
+    "基线",
+    "$x",
+    'a"b',
+    "a\\",
+    "'",
+    "a,b",
+    "[x]",
+    "${",
+    "é=1",
+]
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+def test_a_text_is_typed_so_that_hydra_reads_it_back(text):
+    for typed, value in ((typed_as("k", text), text), (typed_list("k", [text, "b"]), [text, "b"])):
+        (word,) = shlex.split(typed)
+        assert sweeps.parsed([word])[0].value() == value
+
+
+def test_the_summary_of_a_stopped_sweep_names_the_run_that_was_stopped(sweep, capsys):
+    def train(config):
+        if config.seed == 2:
+            sys.exit(130)
+
+    assert sweep("seed=1,2,3", train=train)[-1] == 130
+    shown = capsys.readouterr().out
+    assert "sweep: 1 of 2 jobs done\n" in shown
+    assert "seed2: was stopped; the same command goes on with it\n" in shown
 
 
 def test_a_command_without_groups_looks_for_configs_in_a_folder_of_the_users(tmp_path, monkeypatch):
@@ -97,25 +215,6 @@ def test_a_command_without_groups_looks_for_configs_in_a_folder_of_the_users(tmp
     command.command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")(main)()
     del command.SEARCHED[1:]
     assert seen == ["mine"]
-
-
-def test_the_summary_of_a_sweep_names_what_failed():
-    jobs = [("a", ""), ("b", "run=b: a reason"), ("c", "")]
-    next_command = "next: uv run evaluate_run.py 'run=[a,c]'"
-    assert sweeps.summary(jobs) == f"sweep: 2 of 3 jobs done\nb: run=b: a reason\n{next_command}"
-
-
-def test_the_summary_of_a_stopped_sweep_names_the_run_that_was_stopped(monkeypatch, capsys):
-    def train(config):
-        if config.seed == 2:
-            sys.exit(130)
-
-    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=1,2,3"])
-    with pytest.raises(SystemExit):
-        command.command("train", TrainConfig)(train)()
-    shown = capsys.readouterr().out
-    assert "sweep: 1 of 2 jobs done\n" in shown
-    assert "seed2: was stopped; the same command goes on with it\n" in shown
 
 
 def test_help_has_the_commands_own_keys_and_groups_with_comments():

@@ -180,7 +180,7 @@ def act(step, signals):
 @pytest.mark.parametrize(
     ("signals", "code", "saved", "line"),
     [
-        (1, 130, ["checkpoint-2"], "stopped by signal 2; run again to resume"),
+        (1, 130, ["checkpoint-2"], "stopped by Ctrl-C; run again to resume"),
         (2, -signal.SIGINT, [], ""),  # at once, with its engine
         (0, 1, ["checkpoint-1"], "engine=vllm: its process ended"),
     ],

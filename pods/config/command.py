@@ -7,9 +7,8 @@ Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped,
 import argparse
 import functools
 import os
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from hydra.conf import HydraConf, RunDir, SweepDir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -30,8 +30,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pods.config import sweeps
 from pods.config.errors import RunFailed, UserError
 from pods.config.help import help_text
-from pods.config.keys import TrainConfig, keys, written
-from pods.config.mistakes import Config, explain, one_line, refuse_former, validated
+from pods.config.keys import Section, TrainConfig, dictionaries, keys
+from pods.config.mistakes import Config, explain, is_known, nearest_key, one_line, validated
 from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
 
@@ -46,14 +46,23 @@ ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
 # Python 3.14 reads a flag's help when it is defined; one of Hydra 1.3's is no text (hydra#3121).
 argparse.ArgumentParser._check_help = lambda *_: None
 
-TEXTS = {"run", "question"}  # keys whose value stays as it is typed
 SEARCHED = [CONFIG_DIR]  # by `compose`; in a job the folder of --config-dir too
 
-# The algorithm of a config -> values of the keys that follow from it where nobody types them.
-Implied = Callable[[str], dict[str, str | None]]
+
+def open_keys(node: str, names: Collection[str]) -> None:
+    """Let the command line add keys to these groups or dictionaries without Hydra's +, in every
+    config that has `node` in its defaults. The schema refuses the unknown ones, and names the
+    nearest."""
+    content = {name: DictConfig({}, flags={"struct": False}) for name in names}
+    ConfigStore.instance().store(node, content, package="_global_", provider="pods")
 
 
-def nothing(_algorithm: str) -> dict[str, str | None]:
+SECTIONS = {key.partition(".")[0] for key in keys(TrainConfig) if "." in key}
+open_keys("_sections", SECTIONS | {key for key in dictionaries(TrainConfig) if "." not in key})
+open_keys("_runs", ["runs"])  # of plot.yaml and others: the labels are the user's
+
+
+def nothing(*_: Any) -> dict[str, str]:
     """Of a command that trains nothing."""
     return {}
 
@@ -62,13 +71,15 @@ def nothing(_algorithm: str) -> dict[str, str | None]:
 class Command:
     """A command: its function, its YAML file <folder>/<name>.yaml, and the schema of its config."""
 
-    main: Callable
+    main: Callable[[Any], None]
     name: str
-    schema: type[Config]
+    schema: type[Section]
     folder: Path
-    implied: Implied = nothing
+    resolve: Callable[[DictConfig], dict[str, str]]
+    check: Callable[[Any, Collection[str]], object]
     searched: list[Path] = field(default_factory=list)  # the folder of --config-dir
-    jobs: list[tuple[str, str]] = field(default_factory=list)  # run, error of those in this process
+    swept: list[str] = field(default_factory=list)  # the keys that have several values
+    jobs: list[sweeps.Job] = field(default_factory=list)  # those that ended in this process
 
     @property
     def trains(self) -> bool:
@@ -76,13 +87,21 @@ class Command:
 
 
 def command(
-    name: str, schema: type[Config], folder: Path = CONFIG_DIR, implied: Implied = nothing
+    name: str,
+    schema: type[Config],
+    folder: Path = CONFIG_DIR,
+    resolve: Callable[[DictConfig], dict[str, str]] = nothing,
+    check: Callable[[Config, Collection[str]], object] = nothing,
 ) -> Callable:
-    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`;
-    a training gets what its algorithm implies, and a sweep ends with a summary."""
+    """Decorator: `main(config)` becomes a Hydra command on <folder>/<name>.yaml of type `schema`.
+
+    resolve: sets in a composed config what follows from other keys, and returns why, key by key.
+    check: raises UserError if a config cannot be run; it also gets the keys that a sweep is over.
+    All jobs of a sweep are checked before the first one starts.
+    """
 
     def decorate(main: Callable[[Config], None]) -> Callable[[], None]:
-        definition = Command(main, name, schema, folder, implied)
+        definition = Command(main, name, schema, folder, resolve, check)
 
         @functools.wraps(main)
         def entry() -> None:
@@ -144,23 +163,53 @@ def start(command: Command) -> None:
 
 
 def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
-    """The command line as Hydra takes it: its flags, then the overrides."""
-    known = {*keys(command.schema)}
+    """The command line as Hydra takes it, flags first. A sweep is checked whole here."""
     for argument in arguments:
-        key = argument.partition("=")[0]
-        if key.startswith("--") and key[2:] in known:  # argparse would print its usage
-            raise UserError(f"{key}: keys have no dashes; set {key[2:]}=<value>")
-        if key.startswith("~") and key[1:] in known:
-            raise UserError(f"{key}: the command needs this key; set {key[1:]}=<value>")
+        key = argument.partition("=")[0].removeprefix("--")
+        if argument.startswith("--") and key in keys(command.schema):  # argparse: its usage
+            raise UserError(f"--{key}: keys have no dashes; set {key}=<value>")
     parsed = get_args_parser().parse_intermixed_args(arguments)
     flags = [argument for argument in arguments if argument not in parsed.overrides]
     if parsed.config_dir:
         command.searched = [Path(parsed.config_dir).absolute()]
         if command.folder != CONFIG_DIR:  # it has no groups, but keys of the same names
             flags.append(f"--config-dir={command.folder}")
-    settings = settable(parsed.overrides, command.folder)
-    unnamed = ",".join(sweeps.unnamed(settings, parsed.multirun))
-    return [*flags, *settings, f"++{sweeps.UNNAMED}=[{unnamed}]"]
+    command.name = parsed.config_name or command.name
+    for override in sweeps.parsed(parsed.overrides):
+        refuse_override(override, command)
+    command.swept = sweeps.swept(parsed.overrides, parsed.multirun)
+    if parsed.multirun and not parsed.cfg:
+        check_sweep(command, sweeps.expanded(parsed.overrides))
+    return [*flags, *parsed.overrides]
+
+
+def refuse_override(override: Override, command: Command) -> None:
+    """Raise UserError for an unknown key, and for a group without a name or with several."""
+    key, line = override.key_or_group, override.input_line
+    if override.is_hydra_override():
+        return
+    if not (command.folder / key).is_dir():
+        if not is_known(key, command.schema):
+            raise UserError(f"{line}: unknown; {nearest_key(key, command.schema)}")
+        return
+    if override.is_delete() or override.is_sweep_override():
+        return
+    if not isinstance(override.value(), str):
+        raise UserError(f"{line}: takes one name; set {key}=<name>, --help lists them")
+
+
+def check_sweep(command: Command, jobs: list[list[str]]) -> None:
+    """Raise UserError for the first job of a sweep that would be refused: a sweep of many hours
+    must not end with that. jobs: the overrides of each."""
+    SEARCHED[1:] = command.searched
+    for number, overrides in enumerate(jobs, start=1):
+        try:
+            composed = compose(command.name, overrides, command.folder)
+            config = prepared(command, composed, overrides)
+            command.check(config, command.swept)
+        except (UserError, HydraException, OmegaConfBaseException) as error:
+            line = f"job {number} of {len(jobs)} ({' '.join(overrides)})"
+            raise UserError(f"{explain(error)}; this is {line}, no job was started") from None
 
 
 def run_hydra(command: Command) -> None:
@@ -178,73 +227,73 @@ def run_hydra(command: Command) -> None:
             print(as_typed(sweeps.summary(command.jobs)))
 
 
-def run_job(command: Command, config: DictConfig) -> None:
+def run_job(command: Command, composed: DictConfig) -> None:
     """One job of Hydra's. In a sweep its error is kept for the summary, and the others run."""
     facts = HydraConfig.get()
     is_sweep = facts.mode == RunMode.MULTIRUN
     overrides = list(facts.overrides.task)
-    line = " ".join(text.lstrip("+") for text in overrides)
-    run = ""
+    job = sweeps.Job(" ".join(overrides))
+    command.jobs.append(job)
     SEARCHED[1:] = command.searched
     try:
+        config = prepared(command, composed, overrides, say=True)
+        title = job.line
         if command.trains:
-            complete(config, overrides, command.implied)
-            unnamed = facts.job.config.override_dirname.exclude_keys
-            others = functools.partial(compose, command.name, implied=command.implied)
-            run = config.run = sweeps.name(config, overrides, unnamed, others)
-            line = f"run={run} ({line})"
+            job.config = config
+            title = f"run={config.run} ({job.line})"
         if is_sweep:
-            print(f"job {facts.job.num + 1}: {line}", file=sys.stderr, flush=True)
-        command.main(typed(command.schema, config))
-        command.jobs.append((run, ""))
+            print(f"job {facts.job.num + 1}: {title}", file=sys.stderr, flush=True)
+        command.check(config, [])
+        command.main(config)
     except SystemExit:  # by a signal, after a checkpoint
-        command.jobs.append((run, "was stopped; the same command goes on with it"))
+        job.error = "was stopped; the same command goes on with it"
         raise
     except Exception as error:
         if not is_sweep:
             _report_and_exit(error)
-        command.jobs.append((run, explain(error)))
+        job.error = explain(error)
         raise
 
 
-def complete(config: DictConfig, overrides: list[str], implied: Implied = nothing) -> None:
-    """Set in a composed training config what its algorithm implies for keys that are not typed,
-    and the prices that `clock` names."""
-    overridden = {override.key_or_group for override in sweeps.parsed(overrides)}
-    values = OmegaConf.to_container(config, resolve=False)
-    for key, value in implied(str(values["algorithm"])).items():
-        if key not in overridden:
-            config[key] = value
-    clock = values["clock"]
-    if isinstance(clock, dict):
-        raise UserError(
-            f"clock={written(clock)}: must be measured, the name of a price list or a YAML file; "
-            "write the prices into a file and set clock=<file>"
+def prepared(
+    command: Command, composed: DictConfig, overrides: list[str], say: bool = False
+) -> Any:
+    """The typed config of a job, with what follows from its keys and with the name of its run.
+    say: print which of the typed keys have another value, and why."""
+    for key, facts in command.schema.model_fields.items():
+        if facts.is_required() and (facts.alias or key) not in composed:
+            raise UserError(f"{key}: has no value; set {key}=<value>")
+    reasons = command.resolve(composed)
+    if command.trains:
+        composed.run = sweeps.name(
+            composed, overrides, command.swept, functools.partial(compose, command.name)
         )
-    if clock != "measured":
-        config.clock = read_prices(str(clock)).model_dump()
+    typed_keys = {override.key_or_group for override in sweeps.parsed(overrides)}
+    for key in reasons.keys() & typed_keys:
+        if say and os.environ.get("LOCAL_RANK", "0") == "0":
+            print(reasons[key], file=sys.stderr)
+    return typed(command.schema, composed)
 
 
 def typed(schema: type[Config], config: DictConfig) -> Config:
-    """The composed config as an instance of its schema. Raises UserError with a wrong key."""
-    return validated(schema, OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+    """The composed config as an instance of its schema, with the prices that `clock` names. Raises
+    UserError with a wrong key."""
+    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    if schema is TrainConfig and isinstance(values["clock"], str) and values["clock"] != "measured":
+        values["clock"] = read_prices(values["clock"]).model_dump()
+    return validated(schema, values)
 
 
-def compose(
-    name: str, overrides: list[str], folder: Path = CONFIG_DIR, implied: Implied = nothing
-) -> DictConfig:
+def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictConfig:
     """<folder>/<name>.yaml as its command would see it with these overrides, also inside a job."""
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().hydra = None
     try:
         with hydra.initialize_config_dir(str(folder), version_base=None):
             searchpath = f"hydra.searchpath={[f'file://{searched}' for searched in SEARCHED[1:]]}"
-            config = hydra.compose(name, [*settable(overrides, folder), searchpath])
+            return hydra.compose(name, [*overrides, searchpath])
     finally:
         GlobalHydra.instance().hydra = outer
-    if name == "train":
-        complete(config, overrides, implied)
-    return config
 
 
 def load_config(path: Path) -> TrainConfig:
@@ -259,26 +308,6 @@ def load_config(path: Path) -> TrainConfig:
             f"({one_line(error)}); train it again, or check out the commit that "
             f"{path.parents[1] / 'meta.json'} names"
         ) from None
-
-
-def settable(overrides: list[str], folder: Path) -> list[str]:
-    """The overrides with ++ before keys that are no groups: the schema refuses them, not Hydra.
-    Raises UserError for keys of earlier versions, and for a group without or with two choices."""
-    texts = []
-    for text in overrides:
-        refuse_former(text)
-        match = re.fullmatch(r"([a-zA-Z_][\w.-]*)=(.*)", text, re.DOTALL)
-        if match:
-            key, value = match.groups()
-            is_group = (folder / key).is_dir()
-            if is_group and re.match(r"null$|\[", value):
-                raise UserError(f"{text}: takes one choice; set {key}=<name>, --help lists them")
-            quoted = is_group or key in TEXTS
-            if quoted and re.fullmatch(r"[\d.eE_+-]+|true|false|nan|inf", value):
-                value = f"'{value}'"  # Hydra would read 1e3 as 1000.0
-            text = f"{'' if is_group else '++'}{key}={value}"
-        texts.append(text)
-    return texts
 
 
 def _report_and_exit(error: Exception) -> None:

@@ -12,7 +12,8 @@ def help_text(title: str, folder: Path, name: str) -> str:
     groups = re.findall(r"(?m)^  - (\w+): (\S+)", text)
     parts = [title, text]
     for file in included:
-        parts.append((folder / f"{file}.yaml").read_text())
+        if (folder / f"{file}.yaml").is_file():  # else it is a node of pods/config/command.py
+            parts.append((folder / f"{file}.yaml").read_text())
     for group, default in groups:
         parts += group_help(folder / group, default)
     whole = [part.strip("\n") for part in parts if part.strip()]

@@ -5,9 +5,11 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -19,7 +21,9 @@ from pydantic import (
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
+    model_validator,
 )
+from pydantic.fields import FieldInfo
 
 # A run may be called 3: a number is taken as a text if the key is a text.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
@@ -38,15 +42,41 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def read_texts(cls, values: Any) -> Any:
+        """A list or a dictionary that is typed as a text is read as YAML: Hydra's grammar has no
+        quotes around the names of a dictionary, runs="{Größe: [a-*]}"."""
+        if not isinstance(values, dict):
+            return values
+        read = dict(values)
+        for name, field in cls.model_fields.items():
+            text = values.get(name)
+            is_container = get_origin(field.annotation) in (list, dict)
+            if is_container and isinstance(text, str) and text[:1] in ("[", "{"):
+                with suppress(yaml.YAMLError):  # it has another type then
+                    read[name] = yaml.safe_load(text)
+        return read
 
-def keys(schema: type[Section], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of a schema: its groups and their keys."""
+
+def fields(schema: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every dotted key of a schema with its field: its groups and their keys."""
     for name, field in schema.model_fields.items():
         key = f"{prefix}{field.alias or name}"
-        yield key
+        yield key, field
         for kind in (field.annotation, *get_args(field.annotation)):
             if isinstance(kind, type) and issubclass(kind, Section):
-                yield from keys(kind, f"{key}.")
+                yield from fields(kind, f"{key}.")
+
+
+def keys(schema: type[Section]) -> list[str]:
+    """Every dotted key of a schema."""
+    return [key for key, _ in fields(schema)]
+
+
+def dictionaries(schema: type[Section]) -> set[str]:
+    """The keys whose values are dictionaries with names of the user's."""
+    return {key for key, field in fields(schema) if get_origin(field.annotation) is dict}
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -78,10 +108,23 @@ def written(value: Any) -> str:
 
 def typed_as(key: str, value: str) -> str:
     """key=value as it is typed, with quotes for the shell and for Hydra if it needs them."""
-    if re.fullmatch(r"[\w.+-]+", value, re.ASCII):
-        return f"{key}={value}"
-    quoted = value.replace('"', '\\"')
-    return shlex.quote(f'{key}="{quoted}"')
+    quoted = f"{key}={with_quotes(value)}"
+    return quoted if quoted == f"{key}={value}" else shlex.quote(quoted)
+
+
+def typed_list(key: str, values: list[str]) -> str:
+    """key=[value,value] as it is typed."""
+    return shlex.quote(f"{key}=[{','.join(map(with_quotes, values))}]")
+
+
+def with_quotes(text: str) -> str:
+    """A text as Hydra reads it back: without quotes 1e3 is a number, and ö a mistake."""
+    plain = re.fullmatch(r"[\w./+-]*[A-Za-z/][\w./+-]*", text, re.ASCII)
+    if plain and not re.fullmatch(r"[+-]?(inf|nan|[\d._]+e[+-]?\d+)|true|false|null", text, re.I):
+        return text
+    # A backslash counts as one unless it stands before a quote, or at the end.
+    escaped = re.sub(r'(\\*)("|\Z)', lambda m: m[1] * 2 + m[2].replace('"', '\\"'), text)
+    return f'"{escaped}"'
 
 
 class TaskKeys(Section):

@@ -1,56 +1,32 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
 import errno
+import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pods.config.errors import UserError
-from pods.config.keys import FUNCTION, NAME, Section, flat, keys, typed_as, written
+from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
+WORD = r"""[^\s,\[\]{}:"']+(?:\[[^\]]*\][^\s,\[\]{}:"']*)*"""
 
 # What people type for a key that has another name.
 SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
-# Keys of earlier versions, and what to set today; the first that the typed key begins with counts.
-FORMER = {
-    "algorithm.name": "algorithm",
-    "algorithm.params": "algorithm_kwargs",
-    "rule.name": "rule",
-    "rule.params": "rule_kwargs",
-    "advantage.name": "advantage",
-    "advantage.params": "advantage_kwargs",
-    "engine.name": "engine",
-    "engine.vllm_mode": "trl.vllm_mode",
-    "engine.server_url": "trl.vllm_server_base_url",
-    "engine.importance_sampling_correction": "trl.vllm_importance_sampling_correction",
-    "engine.max_sequences": "max_sequences",
-    "engine.gpu_memory_utilization": "vllm.gpu_memory_utilization",
-    "engine.standby": "vllm.standby",
-    "engine.max_logprob_gap": "guard.max_logprob_gap",
-    "engine.check_every": "guard.check_every",
-    "backend.name": "backend",
-    "backend.gradient_checkpointing": "gradient_checkpointing",
-    "backend.threads": "threads",
-    "backend.warmup": "warm_up",
-    "ledger.texts": "ledger_texts",
-    "loss.scale_rewards": "advantage",
-}
-REMOVED = {  # and how a user gets the same
-    "algorithm.max_rounds": "a step has at most 16 rounds of generation",
-    "algorithm.needs_logprobs": "the algorithm says it, my_algorithm.reads_logprobs = True",
-    "logger.console": "logger=[console] names every logger",
-    "logger.tensorboard": "logger=[console,tensorboard] names every logger",
-    "logger.wandb": "set logger=[console,wandb], and WANDB_PROJECT in the environment",
-    "task.legacy_gold": "set task=math_published",
-    "clock.": "write the prices into a YAML file and set clock=<file>",
-}
 RULES = {  # instead of pydantic's words, which are Python's
     "bool_type": "must be true or false",
     "float_type": "must be a number, such as 0.5",
@@ -85,7 +61,7 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
         return f"{key}: has no value; set {typed}=<value>"
     if first["type"] == "extra_forbidden":
         key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))
-        return f"{key}={written(value)}: unknown; {_nearest(key, schema)}"
+        return f"{key}={written(value)}: unknown; {nearest_key(key, schema)}"
     key, value = _place(first["loc"], values)
     same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]
     rules = dict.fromkeys(map(_rule, same))
@@ -110,9 +86,16 @@ def _place(location: Sequence[str | int], values: dict[str, Any]) -> tuple[str, 
     return ".".join(names), value
 
 
-def _nearest(key: str, schema: type[Section]) -> str:
+def is_known(key: str, schema: type[Section]) -> bool:
+    """Whether a schema has the key, or a dictionary that it is in."""
+    parts = key.split(".")
+    parents = {".".join(parts[:count]) for count in range(1, len(parts))}
+    return key in keys(schema) or not parents.isdisjoint(dictionaries(schema))
+
+
+def nearest_key(key: str, schema: type[Section]) -> str:
     """The key that was probably meant: another name of it, one spelt alike, or its longer form."""
-    names = list(keys(schema))
+    names = keys(schema)
     last = key.rpartition(".")[2]
     candidates = [
         SHORT.get(last),
@@ -124,19 +107,6 @@ def _nearest(key: str, schema: type[Section]) -> str:
         if candidate in names:
             return f"did you mean {candidate}?"
     return "--help lists all keys"
-
-
-def refuse_former(text: str) -> None:
-    """Raise UserError for an override of a key that has another name today, or is gone."""
-    key, _, value = text.lstrip("+~").partition("=")
-    for former, today in FORMER.items():
-        if f"{key}.".startswith(f"{former}."):
-            raise UserError(
-                f"{key}={value}: has another name; set {today}{key[len(former) :]}={value}"
-            )
-    for former, remedy in REMOVED.items():
-        if key.startswith(former):
-            raise UserError(f"{key}={value}: no key of this version; {remedy}")
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
@@ -152,11 +122,16 @@ def explain(error: BaseException) -> str:
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
             return f"{group}={name}: must be one of {choices}"
         case OverrideParseException():
-            remedy = "no spaces around =, and quotes for the shell"
             key, _, value = error.override.partition("=")
-            if not value.isascii() or re.search(r"[^\[]\[", value):
-                remedy = f"needs quotes inside quotes: {typed_as(key.lstrip('+'), value)}"
-            return f"{error.override.lstrip('+')}: cannot be read as key=value; {remedy}"
+            typed = in_quotes(key, value)
+            remedy = "no spaces around =, and quotes for the shell"
+            if typed:
+                remedy = f"needs quotes inside quotes: {typed}"
+            return f"{error.override}: cannot be read as key=value; {remedy}"
+        case ConfigCompositionException() if "Could not override" in str(error):
+            key = str(error).split("'")[1]
+            parent = key.rpartition(".")[0] or key
+            return f"{key}: {parent} has no value; set {parent}=<value>"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
         case OSError() if error.filename is not None:
@@ -165,6 +140,47 @@ def explain(error: BaseException) -> str:
                 place = error.filename2
             return f"{place}: {error.strerror}"
     return one_line(error)
+
+
+def in_quotes(key: str, value: str) -> str | None:
+    """key=value, which Hydra cannot read, with the quotes that it needs; None if none help."""
+    if not re.fullmatch(r"[\w.]+", key) or not value:
+        return None
+    if value[0] not in "[{":
+        return typed_as(key, value)
+    if value[-1] != {"[": "]", "{": "}"}[value[0]]:
+        return None
+    quoted = f"{key}={words_in_quotes(value)}"
+    try:
+        OverridesParser.create().parse_override(quoted)
+    except HydraException:  # names of a dictionary take no quotes of its own: a text in YAML
+        return typed_as(key, words_in_quotes(value))
+    return shlex.quote(quoted)
+
+
+def words_in_quotes(value: str) -> str:
+    """A list or a dictionary in YAML, as it was meant: words in quotes where they need them."""
+    value = value.strip()
+    if value[:1] == "[" and value[-1:] == "]":
+        return f"[{', '.join(map(words_in_quotes, split(value[1:-1])))}]"
+    if value[:1] == "{" and value[-1:] == "}":
+        pairs = [entry.partition(":") for entry in split(value[1:-1])]
+        texts = [f"{words_in_quotes(name)}: {words_in_quotes(rest)}" for name, _, rest in pairs]
+        return f"{{{', '.join(texts)}}}"
+    is_plain = re.fullmatch(r"[A-Za-z][\w./*?-]*|[\d.eE+-]+|\"[^\"]*\"", value, re.ASCII)
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas that are in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def one_line(error: BaseException) -> str:

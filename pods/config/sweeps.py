@@ -2,15 +2,21 @@
 run may change is in the name only if a sweep is over it."""
 
 import hashlib
+import itertools
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, ValueType
 from omegaconf import DictConfig, OmegaConf
 
 from pods.config.errors import UserError
-from pods.config.keys import written
+from pods.config.functions import code_of
+from pods.config.keys import TrainConfig, typed_as, typed_list, written
+from pods.config.place import CONFIG_DIR
 
 # Keys that a resumed run may change; any other would make it another experiment.
 MAY_CHANGE = (
@@ -34,18 +40,31 @@ MAY_CHANGE = (
     "trl.vllm_mode.",
     "trl.vllm_server_",
 )
-# Keys of the arm, which the default name has: the others are appended to it.
+# What ${arm:} states, beside the source of a user's data and the user's reward functions.
 ARM = ("algorithm", "algorithm_kwargs", "rule", "advantage")
-# Hydra's key for those that its own ${hydra:job.override_dirname} leaves out of a name, too.
-UNNAMED = "hydra.job.config.override_dirname.exclude_keys"
+# Keys of task=own that its source stands for.
+OF_SOURCE = ("task", "task.source", "task.question", "task.answer", "task.gold", "task.kind")
 LONGEST = 40  # characters of a value in a name, which is else its hash
 LONGEST_TAIL = 120  # of all appended keys
 Compose = Callable[[list[str]], DictConfig]
 
 
+@dataclass
+class Job:
+    """A training of this process, and why it failed; without a config if it did not begin."""
+
+    line: str  # its overrides
+    config: TrainConfig | None = None
+    error: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.config.run if self.config else self.line
+
+
 def arm(*, _root_: DictConfig) -> str:
-    """${arm:} in the key `run`: algorithm, its rule if it takes one, parameters, advantage and
-    rewards of the user."""
+    """${arm:} in the key `run`: algorithm, its rule if it takes one, parameters, advantage, and the
+    data and the rewards of the user."""
     names = [without_file(_root_.algorithm)]
     if _root_.rule is not None:
         names.append(without_file(_root_.rule))
@@ -54,7 +73,8 @@ def arm(*, _root_: DictConfig) -> str:
     if _root_.advantage != "kept":
         names.append(without_file(_root_.advantage))
     if _root_.task.name == "own":
-        names.append("own")
+        source = re.sub(r"\.\w+$", "", without_folder(_root_.task.source))
+        names.append(shortened(as_part(source), LONGEST))
     if OmegaConf.is_dict(_root_.rewards.functions):
         names += _root_.rewards.functions
     return "-".join(names)
@@ -63,6 +83,11 @@ def arm(*, _root_: DictConfig) -> str:
 def without_file(function: object) -> str:
     """path/to/file.py:function -> function; without one, the file, which is refused later."""
     return re.split("[:/]", str(function))[-1]
+
+
+def without_folder(source: object) -> str:
+    """path/to/file.csv -> file.csv, and org/name:subset -> name:subset."""
+    return str(source).rstrip("/").rpartition("/")[2]
 
 
 OmegaConf.register_new_resolver("arm", arm, replace=True)
@@ -78,54 +103,101 @@ def parsed(overrides: list[str]) -> list[Override]:
     return OverridesParser.create().parse_overrides(overrides)
 
 
-def unnamed(overrides: list[str], multirun: bool) -> list[str]:
-    """The keys of a command line that its sweep is not over: Hydra tells a job only its values.
-    Raises UserError for a sweep without --multirun."""
-    keys = []
-    for override in parsed(overrides):
-        if not override.is_sweep_override():
-            keys.append(override.key_or_group)
-        elif not multirun:
+def swept(overrides: list[str], multirun: bool) -> list[str]:
+    """The keys with several values. Raises UserError for a sweep without --multirun."""
+    sweeps = [override for override in parsed(overrides) if override.is_sweep_override()]
+    for override in sweeps:
+        if not multirun:
             raise UserError(
-                f"{override.input_line.lstrip('+')}: several values are a sweep, add -m; "
+                f"{override.input_line}: several values are a sweep, add -m; "
                 "a list is written key=[a,b]"
             )
-    return [key for key in keys if not key.startswith("hydra")]
+    return [override.key_or_group for override in sweeps]
 
 
-def name(
-    config: DictConfig, overrides: list[str], unnamed: Collection[str], compose: Compose
-) -> str:
+def expanded(overrides: list[str]) -> list[list[str]]:
+    """The overrides of each job of a sweep, as Hydra's own sweeper makes them; none if another one
+    is chosen, or if the values are drawn or found on the disk."""
+    choices = {}
+    for override in parsed(overrides):
+        if override.key_or_group == "hydra/sweeper":
+            return []
+        key = override.get_key_element()
+        if override.is_hydra_override():
+            continue
+        if not override.is_sweep_override():
+            choices[key] = [override.get_value_element_as_str()]
+        elif override.is_discrete_sweep() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
+            choices[key] = [*override.sweep_string_iterator()]
+        else:
+            return []
+    values = itertools.product(*choices.values())
+    return [[f"{key}={value}" for key, value in zip(choices, job, strict=True)] for job in values]
+
+
+def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Compose) -> str:
     """`config.run` and the overrides that it lacks; run=<name> gets only the keys of the sweep. One
     config has one name: the order of the overrides does not count, nor do those without effect.
 
-    unnamed: the overridden keys that no sweep is over. compose: overrides -> the config with them.
+    swept: the keys that a sweep is over. compose: overrides -> the config with them.
     """
-    plain = OmegaConf.to_container(config, resolve=False)
-    if plain["run"] is None:
+    template = written(OmegaConf.to_container(config, resolve=False)["run"])
+    if template == "null":
         raise UserError("run=null: a run needs a name; leave run out for its default")
-    template = written(plain["run"])
-    run = written(config.run)
+    every = sorted(parsed(overrides), key=lambda override: override.key_or_group)
+    has_name = any(override.key_or_group == "run" for override in every)
     stated = ["run", *re.findall(r"\$\{([\w.]+)\}", template)]
     if "${arm:}" in template:
         stated += ARM
-    every = parsed(overrides)
-    has_name = any(override.key_or_group == "run" for override in every)
-    tail = []
-    for override in sorted(every, key=lambda override: override.key_or_group):
+        parts = [*OF_SOURCE] if OmegaConf.select(config, "task.name") == "own" else []
+        functions = OmegaConf.select(config, "rewards.functions")
+        parts += [f"rewards.functions.{function}" for function in functions or []]
+        stated += [part for part in parts if part not in swept]
+    appended = []
+    for override in every:
         key = override.key_or_group
-        if is_stated(key, stated):
-            continue
-        if key in unnamed and (has_name or may_change(key)):
-            continue
-        if not has_name:
-            others = compose([other.input_line for other in every if other is not override])
-            if OmegaConf.to_container(others, resolve=False) == plain:
-                continue
-        tail.append(f"{key}-{shortened(as_text(override), LONGEST)}")
-    if not tail:
-        return run
-    return f"{run}-{shortened('-'.join(tail), LONGEST_TAIL)}"
+        is_swept = key in swept
+        if not is_stated(key, stated) and (is_swept or not (has_name or may_change(key))):
+            appended.append(override)
+    if appended and not has_name:
+        appended = with_effect(config, appended, every, compose)
+    if not appended:
+        return written(config.run)
+    parts = [f"{o.key_or_group}-{shortened(as_text(o), LONGEST)}" for o in appended]
+    return f"{written(config.run)}-{shortened('-'.join(parts), LONGEST_TAIL)}"
+
+
+def with_effect(
+    config: DictConfig, overrides: list[Override], every: list[Override], compose: Compose
+) -> list[Override]:
+    """Those of the overrides that change the config. every: all overrides of its command line."""
+    groups = [override for override in every if is_group(override)]
+    chosen = plain(compose([override.input_line for override in groups]))
+    experiment = [o.input_line for o in groups if o.key_or_group == "experiment"]
+    default = chosen if len(experiment) == len(groups) else plain(compose(experiment))
+    values = plain(config)
+    effective = []
+    for override in overrides:
+        key = override.key_or_group
+        before, after = (default, chosen) if is_group(override) else (chosen, values)
+        if value_at(before, key) != value_at(after, key):
+            effective.append(override)
+    return effective
+
+
+def is_group(override: Override) -> bool:
+    return (CONFIG_DIR / override.key_or_group).is_dir()
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    return OmegaConf.to_container(config, resolve=False)
+
+
+def value_at(values: Any, key: str) -> Any:
+    """The value of a dotted key; None without one."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
 
 
 def is_stated(key: str, stated: list[str]) -> bool:
@@ -140,7 +212,11 @@ def as_text(override: Override) -> str:
     value = override.get_value_element_as_str()
     if value in ("True", "False"):
         value = value.lower()
-    return re.sub(r"[^\w.+-]+", "_", value).strip("_")
+    return as_part(value)
+
+
+def as_part(text: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", text).strip("_")
 
 
 def shortened(text: str, most: int) -> str:
@@ -150,11 +226,25 @@ def shortened(text: str, most: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def summary(jobs: list[tuple[str, str]]) -> str:
-    """What a sweep shows at its end; jobs: run, and why it failed, if it did."""
-    failed = [f"{run}: {error}" for run, error in jobs if error]
-    done = ",".join(run for run, error in jobs if not error)
-    lines = [f"sweep: {len(jobs) - len(failed)} of {len(jobs)} jobs done", *failed]
+def summary(jobs: list[Job]) -> str:
+    """What a sweep shows at its end."""
+    failed = [f"{job.title}: {job.error}" for job in jobs if job.error]
+    done = [job.config for job in jobs if not job.error]
+    lines = [f"sweep: {len(done)} of {len(jobs)} jobs done", *failed]
     if done:
-        lines.append(f"next: uv run evaluate_run.py 'run=[{done}]'")
+        lines.append(f"next: {evaluation_of(done)}")
     return "\n".join(lines)
+
+
+def evaluation_of(trainings: list[TrainConfig]) -> str:
+    """The command that evaluates these runs, as it is typed from the same folder."""
+    names = [training.run for training in trainings]
+    first = trainings[0]
+    words = ["uv run evaluate_run.py"]
+    words.append(typed_as("run", names[0]) if len(names) == 1 else typed_list("run", names))
+    defaults = yaml.safe_load((CONFIG_DIR / "evaluate" / "evaluate.yaml").read_text())
+    if first.output_dir != defaults["output_dir"]:
+        words.append(typed_as("output_dir", first.output_dir))
+    if any(code_of(training) for training in trainings):
+        words.append("trust_code=true")
+    return " ".join(words)

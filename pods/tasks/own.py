@@ -3,6 +3,7 @@
 uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
+import functools
 import hashlib
 import re
 from collections import defaultdict
@@ -160,9 +161,15 @@ def _divided(task: keys.TaskKeys, rows: list[Placed]) -> dict[str, Iterable[Plac
     # A row that is no object is refused where it is read.
     order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in rows])
     size = min(LARGEST_TEST, len(rows) // 5)
-    ranks.say(f"task=own: {size} of the {len(rows)} questions of {task.source} are its test split")
+    say_once(f"task=own: {size} of the {len(rows)} questions of {task.source} are its test split")
     indices = {"train": order[size:], "test": order[:size]}
     return {split: [rows[i] for i in sorted(part)] for split, part in indices.items() if len(part)}
+
+
+@functools.cache
+def say_once(line: str) -> None:
+    """A training reads the file twice, for its questions and for its evaluations."""
+    ranks.say(line)
 
 
 def by_digest(questions: Sequence[object]) -> list[int]:

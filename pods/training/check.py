@@ -20,14 +20,8 @@ LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's n
 
 
 def settle(config: TrainConfig) -> None:
-    """Set what follows from other keys, before `check`: an algorithm that trains on all n has m = n
-    and a smaller kept_per_prompt means its micro-batch (paper, section 4); a micro-batch holds at
-    most a rank's share of the step; a schedule follows what ends the run."""
-    n, m = config.rollouts_per_prompt, config.kept_per_prompt
-    needs = by_name.needs_of_algorithm(config.algorithm)
-    if needs.keeps_all and not needs.draws_m and m < n:
-        config.micro_batch_size = min(config.micro_batch_size, m)
-        config.kept_per_prompt = n
+    """Set what follows from other keys, before `check`: a micro-batch holds at most a rank's share
+    of the step; a schedule follows what ends the run."""
     rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
     config.micro_batch_size = min(config.micro_batch_size, max(1, rows))
     optimizer = config.optimizer
@@ -57,7 +51,8 @@ def check(config: TrainConfig) -> None:
 
 def try_out(overrides: list[str]) -> None:
     """All checks of `train.py <overrides>` that need neither its data nor a model."""
-    composed = command.compose("train", overrides, implied=by_name.implied)
+    composed = command.compose("train", overrides)
+    by_name.resolve(composed)
     config = command.typed(TrainConfig, composed)
     settle(config)
     check(config)
@@ -96,11 +91,6 @@ def sizes(config: TrainConfig) -> Iterator[str]:
         arguments=config.trl,
         prefix="trl.",
     )
-    if needs.draws_m and m != n:
-        yield (
-            f"rollouts_per_prompt={n}: algorithm={name} trains on every rollout; "
-            f"set {m}, as kept_per_prompt, or algorithm=pods"
-        )
     if config.model.load_in_4bit and not config.lora.rank:
         yield (
             "model.load_in_4bit=true: 4-bit weights are not trained, and lora.rank=null has no "

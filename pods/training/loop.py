@@ -23,8 +23,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from pods import files, ranks
 from pods.batch import AlgorithmError
 from pods.clock import ByPhase, Clock, priced
+from pods.config import sweeps
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
-from pods.config.keys import TrainConfig, typed_as
+from pods.config.keys import TrainConfig
 from pods.config.place import as_typed
 from pods.engines import LivePolicy
 from pods.metrics import Metrics
@@ -314,10 +315,11 @@ def run(loop: RunCallback) -> None:
         best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
         end = f"{saves.step} steps in {loop.clock.train_seconds:.1f} s of training{best}"
         if not loop.stop.signal:
-            evaluate = as_typed("uv run evaluate_run.py")
-            print(f"{config.run}: {end}; next: {evaluate} {typed_as('run', config.run)}")
+            print(f"{config.run}: {end}; next: {as_typed(sweeps.evaluation_of([config]))}")
         else:
-            ranks.say(f"{end}; stopped by signal {loop.stop.signal}; run again to resume")
+            name = signal.Signals(loop.stop.signal).name
+            cause = "Ctrl-C" if name == "SIGINT" else name
+            ranks.say(f"{end}; stopped by {cause}; run again to resume")
     threading.Thread(target=name_threads, daemon=True).start()
     if loop.stop.signal:
         sys.exit(128 + loop.stop.signal)
