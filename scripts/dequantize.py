@@ -45,8 +45,8 @@ def main(config: DequantizeConfig) -> None:
     tokenizer = load_tokenizer(keys.path, keys.pad_token)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = {"quantization_config": quantisation(keys.dtype), "device_map": device}
-    # Before any forward pass: on a CPU with AVX512 that repacks the weights, and bitsandbytes 0.50.2
-    # then unpacks them to other numbers.
+    # Before any forward pass: on a CPU with AVX512 that repacks the weights, and bitsandbytes
+    # 0.50.2 then unpacks them to other numbers.
     copy = load_model(keys.path, keys.dtype, **settings).dequantize()
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_old(out.parent, ".dequantize-*")

@@ -3,22 +3,22 @@ price lists of `clock=`. Imports no torch, reads no weights.
 
 Bytes (2^30 of them are a GiB), for a base of L weights in the layers and V H in the head:
 
-    weights       4 bits: 0.516 L + 2 V H (NF4, a scale of 8 bits for 64 weights); 16 bits: 2 (L + V H)
+    weights       16 bits: 2 (L + V H); 4 bits: 0.516 L + 2 V H (NF4, and 8 bits for 64 weights)
     adapter       trained weights, gradients and moments: (4 + 4 + 2) A, A = rank times the sum of
                   inputs and outputs of its matrices; moments are 8 A without 8-bit AdamW
     kv_cache      4 layers key_width (rows completion + P prompt): vLLM shares a question's prompt
     logits        18 V for each token of a chunk, of which Unsloth makes 4 a row of a micro-batch
                   (UNSLOTH_GRPO_LOGPROB_RECOMPUTE=1); 6 V for each token elsewhere
-    activations   of one layer for each token of a micro-batch: 12 intermediate + 32 hidden, as counted
-                  in Korthikanti et al. (arXiv 2205.05198) for a gated MLP; Unsloth keeps the inputs of
-                  the layers in the CPU's memory, others keep 2 hidden a layer
+    activations   of one layer for each token of a micro-batch: 12 intermediate + 32 hidden, counted
+                  as in Korthikanti et al. (arXiv 2205.05198), for a gated MLP; Unsloth keeps the
+                  inputs of the layers in the CPU's memory, others keep 2 hidden a layer
     runtime       2 GiB: CUDA, its graphs and the engine's buffers
 
 Seconds of a step:
 
-    generate      longest completion x (bytes read / bandwidth + kernels x 2 us): the weights, the keys
-                  and values of all rows, the adapter in 16 bits. Above a number of rows bitsandbytes
-                  writes 4-bit weights out in 16 bits and reads them again: 4.5 L
+    generate      longest completion x (bytes read / bandwidth + kernels x 2 us): the weights, keys
+                  and values of all rows, the adapter in 16 bits. Above a number of rows
+                  bitsandbytes writes 4-bit weights out in 16 bits and reads them again: 4.5 L
     update        operations / (0.21 of what a product reaches): for a token 2 L forward, 2 L in the
                   recomputation, 2 L backward, and 6 V H for a token of a completion
     score         0.5 ms a rollout
