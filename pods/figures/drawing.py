@@ -74,19 +74,6 @@ def caption(figure: Figure, series: list[Series]) -> str:
     return " ".join(parts) + "\n"
 
 
-@styles.context(STYLE)
-def panels(arms: dict[str, dict[str, np.ndarray]], seconds: np.ndarray, x: str) -> Canvas:
-    """The board: a panel of accuracies for each title, arm -> (runs, marks), at these seconds."""
-    canvas = Canvas(figsize=(8.2, 3.8))
-    panels = canvas.subplots(1, len(arms), sharey=True)
-    for axes, (title, by_arm) in zip(panels, arms.items(), strict=True):
-        for index, (arm, values) in enumerate(by_arm.items()):
-            draw(axes, seconds, 100 * values, 100, style(index) | {"label": arm})
-        axes.set(title=title, xlabel=x)
-    panels[0].set_ylabel("Correct, % of test questions")
-    return _framed(canvas)
-
-
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
     """The mean over runs, (runs, marks) in 0..most, with Student's band; of two runs both, thin."""
     mean, sem, n = mean_and_error(values)
