@@ -101,7 +101,7 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
 )
 def test_too_few_questions_are_blamed_on_the_limit_only_if_it_drops_any(monkeypatch, limit, remedy):
     columns = {"id": ["a", "b"], "question": ["1st", "2nd"], "answer": ["1", "2"]}
-    monkeypatch.setattr(tasks.splits, "load_split", lambda *_: Dataset.from_dict(columns))
+    monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
     config = compose("model=tiny", f"sampling.max_prompt_length={limit}", "prompts_per_step=4")
     with pytest.raises(UserError, match=rf"^prompts_per_step=4: .* questions; {remedy}$"):
         tasks.splits.load_prompts(config, QWEN)

@@ -14,7 +14,7 @@ from pods.config.errors import UserError
 from pods.config.mistakes import one_line
 
 if TYPE_CHECKING:
-    from pyarrow import DataType, Table
+    from pyarrow import Table
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
@@ -104,26 +104,10 @@ def as_written(cell: str) -> str:
 
 def exact(table: "Table") -> list[Row]:
     """The rows of a table; a float32 is its shortest decimal, 0.1 and not 0.10000000149011612."""
-    import pyarrow
-
-    fields = list(table.schema)
-    for kind in (pyarrow.string(), pyarrow.float64()):
-        schema = [field.with_type(without_float32(field.type, kind)) for field in fields]
-        table = table.cast(pyarrow.schema(schema))
+    for i, field in enumerate(table.schema):
+        if field.type == "float":
+            table = table.set_column(i, field.name, table[i].cast("string").cast("double"))
     return table.to_pylist()
-
-
-def without_float32(kind: "DataType", other: "DataType") -> "DataType":
-    """A type of Arrow's with another in place of every float32 in it."""
-    import pyarrow
-
-    if kind == pyarrow.float32():
-        return other
-    if pyarrow.types.is_list(kind):
-        return pyarrow.list_(without_float32(kind.value_type, other))
-    if pyarrow.types.is_struct(kind):
-        return pyarrow.struct([f.with_type(without_float32(f.type, other)) for f in kind])
-    return kind
 
 
 def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:

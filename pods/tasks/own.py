@@ -30,7 +30,9 @@ NEEDED = {  # key -> its value; all are null for the built-in tasks
 GOLDS = {"as_is": text_or_number, "after_hashes": after_hashes, "boxed": boxed}
 VALIDATION = dict.fromkeys(("dev", "val", "valid"), "validation")  # names of a split
 # train.csv, or a shard as in a snapshot of the hub, train-00000-of-00002.parquet
-SPLIT_FILE = re.compile(r"(train|validation|dev|val|valid|test)(?:-\d+-of-(\d+))?(\.\w+)")
+SPLIT_FILE = re.compile(
+    r"(train|validation|dev|val|valid|test)(?:-\d+-of-(\d+))?\.(?:jsonl?|[ct]sv|parquet)"
+)
 LARGEST_TEST = 256
 
 
@@ -43,17 +45,14 @@ def local_files(source: str | None) -> dict[str, list[Path]]:
         return {"": [path]}
     for folder in (path, path / "data"):
         files: dict[str, list[Path]] = defaultdict(list)
-        shards: dict[str, set[int]] = defaultdict(set)
         for file in sorted(folder.glob("*")):
             match = SPLIT_FILE.fullmatch(file.name)
-            if match and match[3] in ENDINGS:
-                split = VALIDATION.get(match[1], match[1])
-                files[split].append(file)
-                shards[split].add(int(match[2] or 1))
+            if match:
+                files[VALIDATION.get(match[1], match[1])].append(file)
         for split, parts in files.items():
-            if shards[split] != {len(parts)}:
+            if any(len(parts) != int(SPLIT_FILE.fullmatch(file.name)[2] or 1) for file in parts):
                 raise UserError(
-                    f"task.source={source}: {few(part.name for part in parts)} are not one file of "
+                    f"task.source={source}: {few(file.name for file in parts)} are not one file of "
                     f"{split}, nor all of its shards; remove or add files"
                 )
         if files:

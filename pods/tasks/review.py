@@ -16,37 +16,45 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 MOST = 5000  # gold answers that are graded; of more questions a sample
+REMEDIES = {
+    "choice": "give the letter of an option, or set task.kind=math",
+    "math": "give final answers, which are short, by task.answer or task.gold",
+}
+UNGRADED = "rewards.weights.correctness=0"
 # Verdicts on completions, with their gold answers and kinds; None: no verdict.
 Grade = Callable[[Sequence[str], Sequence[str], Sequence[str]], list[bool | None]]
 
 
 def refuse_unmet_golds(config: keys.TrainConfig, dataset: "Dataset", grade: Grade) -> None:
-    """Grade each gold answer as the answer of a completion. A line for each kind that is wrong;
-    UserError if most of them are."""
-    sample = dataset.select_columns(["id", "answer", "kind"])[:: -(-len(dataset) // MOST)]
-    golds = sample["answer"]
-    completions = [f"<think>\n</think>\n<answer>\n{final(gold)}\n</answer>" for gold in golds]
-    verdicts = grade(completions, golds, sample["kind"])
-    faults: dict[tuple[str, str], list[int]] = defaultdict(list)  # fault and remedy -> places
+    """Grade each gold answer as the answer of a completion, and say what is wrong with them, a line
+    for each kind. UserError if no completion can meet most of them."""
+    step = -(-len(dataset) // MOST)
+    rows = dataset.select_columns(["id", "answer", "kind"])[::step]
+    golds = rows["answer"]
+    finals = [final(gold) for gold in golds]
+    completions = [f"<think>\n</think>\n<answer>\n{text}\n</answer>" for text in finals]
+    verdicts = grade(completions, golds, rows["kind"])
+    faults: dict[str, list[int]] = defaultdict(list)  # with the remedy -> numbers of rows
     for i, gold in enumerate(golds):
         if "####" in gold:
-            faults['hold "####"', "set task.gold=after_hashes"].append(i)
-        elif final(gold) != gold:
-            faults["hold \\boxed", "set task.gold=boxed"].append(i)
-        elif verdicts[i] is False and sample["kind"][i] == "choice":
-            faults["are no letter", "set task.kind=math, or give letters"].append(i)
+            faults['hold "####"; set task.gold=after_hashes'].append(i)
+        elif finals[i] != gold:
+            faults["hold \\boxed; set task.gold=boxed"].append(i)
         elif verdicts[i] is False:
             fault = f"are met by no completion under rewards={config.rewards.version}"
-            faults[fault, "give short final answers (task.gold)"].append(i)
-    count = f"{len(golds)} sampled" if len(golds) < len(dataset) else str(len(golds))
-    for (fault, remedy), places in sorted(faults.items(), key=lambda item: -len(item[1])):
-        gold = golds[places[0]]
+            faults[f"{fault}; {REMEDIES[rows['kind'][i]]}"].append(i)
+    of = f"of {len(golds)} gold answers"
+    if step > 1:
+        of = f"of a sample of {len(golds)} gold answers"
+    for fault in sorted(faults, key=lambda fault: -len(faults[fault])):
+        first = faults[fault][0]
+        gold = golds[first]
         line = (
-            f"task={config.task.name}: {len(places)} of {count} gold answers {fault} (first: id "
-            f"{sample['id'][places[0]]!r}, {reprlib.repr(gold)}, {len(gold)} characters); {remedy}"
+            f"task={config.task.name}: {len(faults[fault])} {of} {fault} "
+            f"(the first: id {rows['id'][first]!r}, {reprlib.repr(gold)}, {len(gold)} characters)"
         )
         if 2 * verdicts.count(False) > len(golds):
-            raise UserError(f"{line}, or rewards.weights.correctness=0 if functions of yours grade")
+            raise UserError(f"{line}; if only functions of yours grade: {UNGRADED}")
         ranks.say(line)
 
 

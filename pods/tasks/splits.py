@@ -57,25 +57,16 @@ def load(name: str, split: str, *, data_dir: str | None = None) -> "Dataset":
     return load_for(keys.TaskKeys(**{**defaults, "name": name}), split, data_dir)
 
 
-def load_for(task: keys.TaskKeys, split: str, data_dir: str | None = None) -> "Dataset":
+def load_for(
+    task: keys.TaskKeys, split: str, data_dir: str | None = None, facts: Task | None = None
+) -> "Dataset":
     """Every row of a split: id, question, answer (the gold one), kind, and the data set's columns.
 
     Columns called like one of ours, or like what rewards get beside columns (task.TAKEN), are left
     out; mixed numbers become floats. Rows come from `data_dir` (or PODS_DATA_DIR), else the hub;
-    UserError names the key, or the line.
+    UserError names the key, or the line. facts: the task's definition, to read two splits of it.
     """
-    return load_split(definition(task), task, split, data_dir)
-
-
-def definition(task: keys.TaskKeys) -> Task:
-    """The task of these keys. Raises UserError for keys that do not fit together."""
-    for problem in problems(task):
-        raise UserError(problem)
-    return own.define(task) if task.name == "own" else TASKS[task.name]
-
-
-def load_split(facts: Task, task: keys.TaskKeys, split: str, data_dir: str | None) -> "Dataset":
-    """A split of a task, see `load_for`; one of task=own is read once."""
+    facts = facts or definition(task)
     if split not in SPLITS:
         raise UserError(f"split={split}: unknown; one of {', '.join(SPLITS)}")
     needed = "test" if split == "test" else "train"  # from which validation is carved
@@ -91,6 +82,13 @@ def load_split(facts: Task, task: keys.TaskKeys, split: str, data_dir: str | Non
     if split == "test" or "validation" in facts.splits:
         return read(facts, split, data_dir)
     return _carved(facts, read(facts, "train", data_dir), split, task.validation_size)
+
+
+def definition(task: keys.TaskKeys) -> Task:
+    """The task of these keys; each split of task=own is read once. UserError names a key."""
+    for problem in problems(task):
+        raise UserError(problem)
+    return own.define(task) if task.name == "own" else TASKS[task.name]
 
 
 def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
@@ -151,22 +149,14 @@ def read_prompts(
     task: keys.TaskKeys,
     split: str,
     tokenizer: "PreTrainedTokenizerBase",
+    facts: Task | None = None,
 ) -> tuple["Dataset", int]:
     """The rows with a `prompt` of at most max_prompt_length tokens, its `prompt_ids`; how many were
     too long."""
-    return with_prompts(config, task, load_for(task, split, config.data_dir), tokenizer)
-
-
-def with_prompts(
-    config: keys.TrainConfig,
-    task: keys.TaskKeys,
-    dataset: "Dataset",
-    tokenizer: "PreTrainedTokenizerBase",
-) -> tuple["Dataset", int]:
-    """See `read_prompts`."""
     import datasets
 
     datasets.disable_progress_bars()
+    dataset = load_for(task, split, config.data_dir, facts)
     prompts = [
         render_for(question, tokenizer, task, config.model) for question in dataset["question"]
     ]
@@ -184,10 +174,8 @@ def load_prompts(
 ) -> "Dataset":
     """The prompts of a training; UserError if too few questions are left, or if most gold answers
     cannot be met. grade: None for data that were looked at before."""
-    task = config.task
-    facts = definition(task)
-    training = load_split(facts, task, "train", config.data_dir)
-    prompts, dropped = with_prompts(config, task, training, tokenizer)
+    facts = definition(config.task)
+    prompts, dropped = read_prompts(config, config.task, "train", tokenizer, facts)
     key = f"sampling.max_prompt_length={config.sampling.max_prompt_length}"
     source = f"{config.task.name}/train"
     count = len(prompts)
@@ -204,8 +192,8 @@ def load_prompts(
         review.refuse_unmet_golds(config, prompts, grade)
     if grade is not None and "test" in facts.splits:
         try:
-            test = load_split(facts, task, "test", config.data_dir)["question"]
-            review.say_overlap(task.name, prompts["question"], test)
+            test = load_for(config.task, "test", config.data_dir, facts)
+            review.say_overlap(config.task.name, prompts["question"], test["question"])
         except UserError as error:  # which the evaluation will meet
             ranks.say(f"test questions are not compared with those of the training: {error}")
     if config.trial and ranks.is_main():
