@@ -7,9 +7,7 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 
 import re
 
-from .golds import FORMS, TEXTS, GoldType, gold_type, split
-from .numerals import last_side, stated
-from .spelling import spell
+from .reading import FORMS, TEXTS, GoldType, gold_type, last_side, spell, split, stated
 from .tags import last_closed_answer
 from .verifier import Question
 
