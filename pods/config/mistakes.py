@@ -11,7 +11,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pods.config.errors import UserError
+from pods.config.errors import UserError, one_line
 from pods.config.keys import FUNCTION, NAME, Section, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
@@ -165,10 +165,3 @@ def explain(error: BaseException) -> str:
                 place = error.filename2
             return f"{place}: {error.strerror}"
     return one_line(error)
-
-
-def one_line(error: BaseException) -> str:
-    """The message on one line, without the parts that OmegaConf and Hydra add for developers."""
-    noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
-    lines = (line.strip() for line in str(error).splitlines())
-    return " ".join(line for line in lines if line and not line.startswith(noise))

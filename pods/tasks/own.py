@@ -13,8 +13,7 @@ from pathlib import Path
 from pods import ranks
 from pods.batch import Row
 from pods.config import functions, keys
-from pods.config.errors import UserError
-from pods.config.mistakes import one_line
+from pods.config.errors import UserError, one_line
 from pods.tasks.gold import after_hashes, boxed, text_or_number
 from pods.tasks.task import Placed, Task, download, json_lines, numbered
 
