@@ -8,6 +8,7 @@ CUDA and vLLM are there. Each method has a process; the last line of one is a JS
 """
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -49,7 +50,6 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
 
-    import rewards
     from pods import PodsConfig, PodsTrainer, tasks
 
     n, m = METHODS[method]
@@ -64,7 +64,7 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
 
     def correct(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
         start = time.perf_counter()
-        values = [float(v or 0) for v in rewards.grades(completions, answer)]
+        values = [float(is_right(*pair)) for pair in zip(completions, answer, strict=True)]
         spent["score"] += time.perf_counter() - start
         return values
 
@@ -153,11 +153,15 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
     }
 
 
+def is_right(text: str, answer: str) -> bool:
+    """Whether the last number is the answer: the graders need packages that a script does not."""
+    return re.findall(r"\d+", text)[-1:] == [answer]
+
+
 def accuracy(model: Any, tokenizer: Any) -> tuple[float, tuple[float, float]]:
     """Greedy accuracy of the 256 test sums, and Wilson's interval of 95 %."""
     import torch
 
-    import rewards
     from pods import tasks
 
     model.eval()
@@ -171,7 +175,7 @@ def accuracy(model: Any, tokenizer: Any) -> tuple[float, tuple[float, float]]:
             ids = model.generate(**batch, max_new_tokens=TOKENS, do_sample=False)
         width = batch["input_ids"].shape[1]
         texts = tokenizer.batch_decode(ids[:, width:], skip_special_tokens=True)
-        right += sum(map(bool, rewards.grades(texts, [row["answer"] for row in part])))
+        right += sum(is_right(text, row["answer"]) for text, row in zip(texts, part, strict=True))
     count, z = len(questions), 1.96
     share = right / count
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)

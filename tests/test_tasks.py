@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from pods import tasks
 from pods.config.errors import UserError
 from pods.tasks import math
 from tests.configs import load_rows
+from tests.conftest import ROOT
 
 SHARED = {  # rows, and the digest of id, question, answer and kind: runs stay comparable
     ("gsm8k", "train"): (7473 - 256, "2eae111102bab69a"),
@@ -261,3 +265,21 @@ def test_the_shared_data(name, split, shared):
     columns = [rows[column][:] for column in ("id", "question", "answer", "kind")]
     digest = hashlib.sha256(json.dumps(columns).encode()).hexdigest()[:16]
     assert (len(rows), digest) == SHARED[name, split]
+
+
+def test_tasks_need_no_package_of_the_commands(tmp_path):
+    """A TRL script in an environment without the extra `suite` loads questions and prompts."""
+    script = (
+        "import sys; sys.modules |= dict.fromkeys(('hydra', 'omegaconf', 'pylatexenc', 'scipy')); "
+        "from pods import tasks; print(len(tasks.load('arithmetic', 'train')))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert result.stdout == "400\n"

@@ -31,7 +31,7 @@ from pods.config import sweeps
 from pods.config.errors import RunFailed, UserError
 from pods.config.help import help_text
 from pods.config.keys import Section, TrainConfig, dictionaries, keys
-from pods.config.mistakes import Config, explain, is_known, nearest_key, one_line, validated
+from pods.config.mistakes import Config, explain, is_known, nearest_key, validated
 from pods.config.place import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
 

@@ -27,3 +27,10 @@ class OutOfMemory(UserError):
     """The device ran out of memory; the message names the keys to lower."""
 
     exit_code = 4
+
+
+def one_line(error: BaseException) -> str:
+    """The message on one line, without the parts that OmegaConf and Hydra add for developers."""
+    noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
+    lines = (line.strip() for line in str(error).splitlines())
+    return " ".join(line for line in lines if line and not line.startswith(noise))

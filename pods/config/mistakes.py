@@ -19,7 +19,7 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pods.config.errors import UserError
+from pods.config.errors import UserError, one_line
 from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
@@ -181,10 +181,3 @@ def split(text: str) -> list[str]:
         else:
             parts[-1] += character
     return parts
-
-
-def one_line(error: BaseException) -> str:
-    """The message on one line, without the parts that OmegaConf and Hydra add for developers."""
-    noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
-    lines = (line.strip() for line in str(error).splitlines())
-    return " ".join(line for line in lines if line and not line.startswith(noise))

@@ -8,9 +8,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config.cards import PRICES
-from pods.config.errors import UserError
+from pods.config.errors import UserError, one_line
 from pods.config.keys import Prices
-from pods.config.mistakes import one_line, validated
+from pods.config.mistakes import validated
 
 
 def read_prices(clock: str) -> Prices:

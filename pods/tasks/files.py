@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
-from pods.config.errors import UserError
-from pods.config.mistakes import one_line
+from pods.config.errors import UserError, one_line
 
 if TYPE_CHECKING:
     from pyarrow import Table

@@ -4,8 +4,9 @@ not in the paper (config/experiment/smollm2.yaml)."""
 import random
 
 from pods.tasks.arithmetic import SIZES, split_of
+from pods.tasks.files import numbered
 from pods.tasks.gold import text_or_number
-from pods.tasks.task import Task, numbered
+from pods.tasks.task import Task
 
 NAMES = ("Ann", "Ben", "Eva", "Leo", "Max", "Mia", "Sam", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "pens", "shells")

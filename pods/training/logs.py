@@ -17,9 +17,8 @@ from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
 
 from pods import ranks
 from pods.clock import STEP_PHASES, ByPhase, Clock
-from pods.config.errors import UserError
+from pods.config.errors import UserError, one_line
 from pods.config.keys import TrainConfig
-from pods.config.mistakes import one_line
 from pods.files import write_atomic
 from pods.metrics import Metrics, summary
 from pods.rewards import Scorer
