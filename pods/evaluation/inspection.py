@@ -12,15 +12,12 @@ import pandas
 from pydantic import PositiveInt
 
 from pods import files
-from pods.config.command import command, load_config
+from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.functions import code_of
 from pods.config.keys import Location, Name, Section, Text, typed_as
-from pods.evaluation.lookup import SAVED
 from pods.ranks import printable
 from pods.runs import ledger
 from pods.runs.results import run_order
-from pods.tasks import splits
 from rewards.tags import published_answer
 
 WIDTH = 60  # characters of a text in a table
@@ -148,17 +145,13 @@ def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.Dat
 
 
 def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> set[str]:
-    """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the questions that
-    hold this text, for which the run's test questions are read."""
+    """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the stored prompts
+    that hold this text."""
     known = {record["question_id"] for record in rollouts} | {*answers["question"]}
     ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
     if ids:
         return ids
     ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
-    training = load_config(config.output_dir / config.run / SAVED)
-    if len(answers) and not code_of(training):
-        rows = splits.load_for(training.task, "test", training.data_dir)
-        ids |= {row["id"] for row in rows if config.question in row["question"]}
     if ids:
         print(f"no question has the id {printable(config.question)}; those whose text holds it:")
     return ids

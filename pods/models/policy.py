@@ -52,28 +52,22 @@ def refused(path: str) -> Iterator[None]:
         yield
     except (UserError, torch.OutOfMemoryError):
         raise
+    except OSError as error:
+        if error.errno:  # of the disk; errors of the hub have no number
+            raise
+        raise UserError(
+            f"model.path={path}: no whole model folder, and the hub did not give it ({error}); "
+            "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
+        ) from error
     except Exception as error:
         raise UserError(f"model.path={path}: {error}") from error
-
-
-@contextmanager
-def unavailable(path: str) -> Iterator[None]:
-    """As `refused`; what is not there may be on the hub, which this block cannot reach."""
-    with refused(path):
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"model.path={path}: no model folder, and the hub did not give it ({error}); "
-                "download it elsewhere and name its folder, or set HF_HUB_OFFLINE=1 if cached"
-            ) from error
 
 
 def read_config(path: str) -> PreTrainedConfig:
     """The config.json at `path` (folder or hub id)."""
     from transformers import AutoConfig
 
-    with unavailable(path):
+    with refused(path):
         return AutoConfig.from_pretrained(locate(path), trust_remote_code=False)
 
 
@@ -82,7 +76,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     keys = read_config(path).get_text_config()
-    with unavailable(path):
+    with refused(path):
         tokenizer = AutoTokenizer.from_pretrained(
             locate(path),
             padding_side="left",
