@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pods.config import sweeps
-from pods.config.errors import RunFailed, UserError
+from pods.config.errors import RunFailed, UserError, one_line
 from pods.config.help import help_text
 from pods.config.keys import Section, TrainConfig, dictionaries, keys
 from pods.config.mistakes import Config, explain, is_known, nearest_key, validated
