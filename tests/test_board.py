@@ -85,7 +85,8 @@ def rivals(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_board_is_waited_for_and_two_at_once_train_nothing_twice(rivals):
-    words = keys(rivals, f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]", "seeds=1")
+    own = keys(rivals, f"{rivals / 'mine.py'}:mine", "cell=[2,2,2,1e-3]")
+    words = [*own, "seeds=1"]
     runs = rivals / "runs"
     first = processes.Process(rivals / "first", *words, script=SCRIPT)
     processes.wait_for(lambda: list(runs.glob("*/metrics.jsonl")), [first])
