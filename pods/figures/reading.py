@@ -71,17 +71,17 @@ def base_point(
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
             base = results.read_base(path)
-            facts = results.read_settings(path)
+            details = results.read_settings(path).details
         except UserError as error:
             warn(f"{error}; not used")
             left_out.append(path.name)
             continue
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
-        base.meta = base.meta or facts.details or {}
+        base.meta = base.meta or details or {}
         point = _point(base, figure)
         others = {
             f"{key}={value}, there {settings[key]}"
-            for key, value in how_scored(facts, figure.dataset, [base]).items()
+            for key, value in how_scored(path, figure.dataset, [base]).items()
             if settings.get(key, value) != value
         }
         if others:
@@ -93,10 +93,10 @@ def base_point(
     return {}
 
 
-def how_scored(facts: results.Settings, dataset: str, scores: Iterable[Scores]) -> dict[str, Any]:
+def how_scored(path: Path, dataset: str, scores: Iterable[Scores]) -> dict[str, Any]:
     """The settings of an evaluation, from the facts beside its file, and the graders of its scores;
     published files have none."""
-    settings = (facts.tasks or {}).get(dataset, {})
+    settings = (results.read_settings(path).tasks or {}).get(dataset, {})
     details = [one.meta.get("scores", {}).get(dataset) for one in scores]
     graders = [next(iter(found["rewards"])) for found in details if found and found.get("rewards")]
     if graders:
@@ -141,15 +141,14 @@ def _from_file(path: Path, content: Results, figure: Figure) -> Run:
     rows = at_marks(samples, figure.grid, figure.grid_seconds / 2)
     warn_of_gaps(path.stem, rows, figure.grid, end)
     # What the runs of one arm must share: the config, and how they were scored.
-    facts = results.read_settings(path)
-    settings = flat(facts.train or {})
+    settings = flat(results.read_settings(path).train or {})
     for key, kind in (("seed", int), ("model.path", str)):
         if not isinstance(settings.get(key, kind()), kind):
             raise UserError(
                 f"{path.stem}.meta.json: train.{key}={settings[key]!r:.40} has another type"
             )
     settings["repeats"] = max(len(entry.lengths or entry.ans_acc) for entry in entries if entry)
-    settings |= how_scored(facts, figure.dataset, content.values())
+    settings |= how_scored(path, figure.dataset, content.values())
     return Run(path.stem, rows, measured, settings)
 
 

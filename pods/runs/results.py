@@ -23,7 +23,7 @@ GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy compl
 MOST_DIGITS = 300  # of a whole number; a longer one is no float
 
 
-def share(value: object) -> object:
+def accuracy(value: object) -> object:
     """An accuracy of a file, which another program may have written: null is none. ValueError for a
     number outside 0..1."""
     if isinstance(value, int | float) and (value < 0 or value > 1):
@@ -32,8 +32,7 @@ def share(value: object) -> object:
 
 
 Numbers = list[Any]  # of other programs: any of them may be null
-Share = Annotated[Any, AfterValidator(share)]
-Shares = list[Share]
+Accuracy = Annotated[Any, AfterValidator(accuracy)]
 
 
 class DatasetScores(TypedDict, total=False):
@@ -45,7 +44,7 @@ class DatasetScores(TypedDict, total=False):
 # What a figure reads of a checkpoint's meta; more is in it.
 Measured = TypedDict(
     "Measured",
-    {"scores": dict[str, DatasetScores], "pass@k": dict[str, dict[str, Share]]},
+    {"scores": dict[str, DatasetScores], "pass@k": dict[str, dict[str, Accuracy]]},
     total=False,
 )
 
@@ -53,9 +52,9 @@ Measured = TypedDict(
 class Entry(BaseModel):
     """One checkpoint on one dataset: one number per repeat, and a few completions to look at."""
 
-    ans_acc: Shares = []
-    for_acc: Shares = []
-    both_acc: Shares = []
+    ans_acc: list[Accuracy] = []
+    for_acc: list[Accuracy] = []
+    both_acc: list[Accuracy] = []
     lengths: Numbers = []
     examples: list[Any] = []
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
-from pods.config.errors import UserError, one_line
+from pods.config.errors import UserError
+from pods.tasks.gold import Placed
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-Placed = tuple[str, int, Row]  # place of a row, named in errors; its number from 1; the row
 
 
 def rows_of(file: Path) -> Iterator[Placed]:
@@ -30,9 +30,8 @@ def rows_of(file: Path) -> Iterator[Placed]:
     try:
         yield from numbered(str(file), objects(file))
     except (OSError, ValueError, TypeError, RecursionError, csv.Error) as error:
-        raise UserError(
-            f"task.source={file}: cannot be read ({one_line(error)}); give {READABLE}"
-        ) from None
+        reason = " ".join(str(error).split())
+        raise UserError(f"task.source={file}: cannot be read ({reason}); give {READABLE}") from None
 
 
 def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]:

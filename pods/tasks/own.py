@@ -16,8 +16,8 @@ from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.files import few
-from pods.tasks.files import ENDINGS, READABLE, Placed, exact, numbered, rows_of
-from pods.tasks.gold import after_hashes, boxed, quoted, text_or_number
+from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
+from pods.tasks.gold import Placed, after_hashes, boxed, quoted, text_or_number
 from pods.tasks.task import Task, download
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks

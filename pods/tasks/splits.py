@@ -2,7 +2,8 @@
 from train, so that no checkpoint is chosen on the test set; rows with long prompts are dropped."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +14,10 @@ from pods.config import keys
 from pods.config.errors import UserError
 from pods.config.place import CONFIG_DIR
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review, word_sums
+from pods.tasks.files import json_lines
+from pods.tasks.gold import Placed
 from pods.tasks.prompts import SYSTEM, encode_prompts, render_prompt
-from pods.tasks.task import Task, read
+from pods.tasks.task import Task, hub_rows, read
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -80,8 +83,22 @@ def load_for(
         )
     data_dir = data_dir or os.environ.get("PODS_DATA_DIR")
     if split == "test" or "validation" in facts.splits:
-        return read(facts, split, data_dir)
-    return _carved(facts, read(facts, "train", data_dir), split, task.validation_size)
+        return read(facts, split, rows_of_split(facts, split, data_dir))
+    training = read(facts, "train", rows_of_split(facts, "train", data_dir))
+    return _carved(facts, training, split, task.validation_size)
+
+
+def rows_of_split(facts: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
+    """The rows of a task's own source, of data_dir/<task>/<split>.jsonl, or of the hub."""
+    if facts.rows:
+        return facts.rows(split)
+    file = f"{facts.folder}/{split}.jsonl"
+    if not data_dir:
+        return hub_rows(facts, split, file)
+    return json_lines(
+        Path(data_dir) / file,
+        remedy=f"put the rows of {facts.hub} there, or unset data_dir to use the hub",
+    )
 
 
 def definition(task: keys.TaskKeys) -> Task:

@@ -8,13 +8,11 @@ import json
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
 from pods.config.errors import UserError
-from pods.tasks.files import Placed, json_lines
-from pods.tasks.gold import text
+from pods.tasks.gold import Placed, text
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -52,20 +50,10 @@ class Task:
         return self.source or self.name
 
 
-def read(task: Task, split: str, data_dir: str | None) -> "Dataset":
+def read(task: Task, split: str, source: Iterable[Placed]) -> "Dataset":
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
     places: dict[str, str] = {}
-    file = f"{task.folder}/{split}.jsonl"
-    if task.rows:
-        source = task.rows(split)
-    elif data_dir:
-        source = json_lines(
-            Path(data_dir) / file,
-            remedy=f"put the rows of {task.hub} there, or unset data_dir to use the hub",
-        )
-    else:
-        source = _hub(task, split, file)
     for place, number, row in source:
         try:
             example = _example(task, row, number)
@@ -80,7 +68,7 @@ def read(task: Task, split: str, data_dir: str | None) -> "Dataset":
             )
         rows.append(example)
     if not rows:
-        raise UserError(f"{task.name}/{split}: no rows in {data_dir or task.hub}")
+        raise UserError(f"{task.name}/{split}: no rows in its file or data set; give some")
     return _dataset(rows)
 
 
@@ -122,7 +110,7 @@ def _dataset(rows: list[Row]) -> "Dataset":
     return concatenate_datasets(columns, axis=1)
 
 
-def _hub(task: Task, split: str, file: str) -> Iterator[Placed]:
+def hub_rows(task: Task, split: str, file: str) -> Iterator[Placed]:
     number = 0
     remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:
