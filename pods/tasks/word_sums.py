@@ -3,11 +3,11 @@ not in the paper (config/experiment/smollm2.yaml)."""
 
 import random
 
-from pods.tasks.arithmetic import SIZES, split_of
 from pods.tasks.files import numbered
 from pods.tasks.gold import text_or_number
 from pods.tasks.task import Task
 
+SPLITS = {"train": range(400), "validation": range(400, 656), "test": range(656, 912)}
 NAMES = ("Ann", "Ben", "Eva", "Leo", "Max", "Mia", "Sam", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "pens", "shells")
 GAINS = ("buys {} more", "finds {} more", "gets {} more")
@@ -15,10 +15,10 @@ LOSSES = ("gives away {}", "loses {}", "sells {}")
 
 
 def rows(split: str) -> list[dict[str, str]]:
-    """The rows of train, validation or test: always the same ones, no question in two splits."""
-    rng = random.Random(f"word_sums {split}")
+    """The rows of train, validation or test: always the same ones, no question twice."""
+    rng = random.Random("word_sums")
     answers: dict[str, str] = {}
-    while len(answers) < SIZES[split]:
+    while len(answers) < SPLITS["test"].stop:
         smaller, larger = sorted(rng.choices(range(2, 10), k=2))
         if rng.random() < 0.5:
             start, change, event = smaller, larger, rng.choice(GAINS)
@@ -26,19 +26,18 @@ def rows(split: str) -> list[dict[str, str]]:
             start, change, event = larger + 1, -smaller, rng.choice(LOSSES)
         name, things = rng.choice(NAMES), rng.choice(THINGS)
         what = event.format(abs(change))
-        question = f"{name} has {start} {things} and {what}. How many now?"
-        if split_of(question) == split:
-            answers[question] = str(start + change)
+        answers[f"{name} has {start} {things} and {what}. How many now?"] = str(start + change)
+    questions = [*answers]
     return [
-        {"id": f"word_sums-{split}-{i}", "question": question, "answer": answer}
-        for i, (question, answer) in enumerate(answers.items())
+        {"id": f"word_sums-{i}", "question": questions[i], "answer": answers[questions[i]]}
+        for i in SPLITS[split]
     ]
 
 
 TASK = Task(
     name="word_sums",
     hub="pods/tasks/word_sums.py",
-    splits={split: split for split in SIZES},
+    splits={split: split for split in SPLITS},
     rows=lambda split: numbered(f"word_sums, {split}", rows(split)),
     question="question",
     answer="answer",
