@@ -79,9 +79,7 @@ def train(config: TrainConfig) -> None:
             rehearse(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
-            ranks.say(
-                f"loading {config.model.path}, then {len(questions)} questions are trained on"
-            )
+            ranks.say(f"loading {config.model.path} for {len(questions)} questions")
             model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.keys import TrainConfig, changes
-from pods.config.sweeps import may_change
+from pods.config.keys import TrainConfig, changes, may_change
 from pods.files import write_atomic
 
 ARRAYS = ("scores", "lengths", "clipped", "logprobs", "sketches")
