@@ -95,6 +95,7 @@ def test_what_arrives_in_wandb(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "not-this-one")
     keys = ["wandb.project=p", "wandb.entity=e", "wandb.group=g", "wandb.tags=[x,y]"]
     log(tmp_path, range(1, 3), "run=r", "logger=[wandb]", *keys).close()
+    wandb.teardown()  # the file is whole
     (stored,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     records = [*records_of(stored)]
     run = next(record.run for record in records if record.HasField("run"))
