@@ -85,9 +85,7 @@ def train(config: TrainConfig) -> None:
             start = ranks.from_main(folder.find_start)
             split = {"questions of the train split": runs.digest_of_questions(questions)}
             folder.compare(start, runs.digests_of_files(config) | split)
-            ranks.say(
-                f"loading {config.model.path}, then {len(questions)} questions are trained on"
-            )
+            ranks.say(f"loading {config.model.path} for {len(questions)} questions")
             model = load(config, tokenizer)
             engine = choose.build_for_training(config, model)
             if engine is not None:

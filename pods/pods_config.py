@@ -22,10 +22,13 @@ LOSSES = (*MEAN_OVER_ROWS, *MEAN_OVER_MICRO_BATCHES, *MEAN_OVER_TOKENS)
 class PodsConfig(trl.GRPOConfig):
     """Configuration class for the [`PodsTrainer`].
 
-    It has every parameter of [`~trl.GRPOConfig`]; `num_generations` is m, the rollouts of a prompt
-    that are trained on. PodsTrainer raises ValueError if values clash, before a model loads.
+    It has every parameter of [`~trl.GRPOConfig`]. PodsTrainer raises ValueError if values clash,
+    before a model loads.
 
     Parameters:
+        num_generations (`int`, *optional*, defaults to `8`):
+            The number kept, not generated: m, the rollouts of a prompt that are trained on.
+            `rollouts_per_prompt` is the number generated.
         rollouts_per_prompt (`int`, *optional*, defaults to `64`):
             n, the rollouts of a prompt that are drawn and scored; at least `num_generations`.
             Algorithms that draw m of each prompt (grpo, dapo, greso) do not read it.

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import ModelKeys, Text, TrainConfig
+from pods.config.keys import ModelKeys, Text, TrainConfig, marked
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.files import remove_old
@@ -31,7 +31,6 @@ CHOSEN = {
     "last": "as the last one of the run; no score had a part in the choice",
 }
 BY_NAME = "by hand: if scores had a part in it, they are overstated"
-PRIVATE = {"data_dir", "output_dir", "resume", "logger", "backend"}  # of the machine
 
 
 class ExportConfig(OneCheckpoint):
@@ -120,7 +119,7 @@ def card(
     if not Path(base).is_dir():
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
-    settings = yaml.safe_dump(training.model_dump(exclude=PRIVATE), sort_keys=False)
+    settings = yaml.safe_dump(training.model_dump(exclude=marked("private")), sort_keys=False)
     ticks = re.findall("`+", prompt + settings)  # a prompt may hold the end of its own block
     return template.format(
         fence="`" * max(3, 1 + max(map(len, ticks), default=0)),

@@ -1,15 +1,20 @@
 """Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
 
 import re
+from dataclasses import fields
 from textwrap import dedent
 
 import pytest
+from trl import GRPOConfig
 
 from pods.algorithms import ALGORITHMS
 from pods.config import functions as user_functions
 from pods.config.errors import UserError
+from pods.config.keys import FACTS, TrainConfig, keys
+from pods.pods_config import LOSSES
 from pods.training.check import rehearse
 from tests.configs import compose
+from tests.conftest import ROOT
 
 OWN = "task=own task.source=org/data task.question=q task.answer=a "
 FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "gold(row)")
@@ -101,6 +106,20 @@ def test_an_argument_of_trl_that_it_lacks_or_that_a_key_sets_is_refused(override
     with pytest.raises(UserError) as error:
         trl_keys.refuse_unknown(compose(f"trl.{override}"))
     assert str(error.value) == line
+
+
+def test_the_page_names_the_arguments_of_trl_beside_our_keys():
+    text = (ROOT / "docs" / "trl.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (`.*`) \|$", text, re.MULTILINE))
+    assert rows.keys() <= {*keys(TrainConfig)}
+    known = {field.name for field in fields(GRPOConfig)}
+    for key, facts in FACTS:
+        assert known >= {*facts.trl}
+        assert {*re.findall(r"\w+", rows.get(key, ""))} >= {*facts.trl} - {key}
+
+
+def test_every_loss_of_trl_can_be_chosen():
+    assert {compose(f"loss.type={loss}").loss.type for loss in LOSSES} == {*LOSSES}
 
 
 def test_arguments_of_trl_are_taken_by_its_names():

@@ -61,6 +61,8 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     arms = ("grpo-n4-m4", "pods-max_variance-n8-m4")
     names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-4" for arm in arms]
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
+    typed = (tmp_path / "checkpoints" / names[0] / ".hydra" / "overrides.yaml").read_text()
+    assert "- algorithm=grpo\n- seed=1\n" in typed
     jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]
     assert jobs[1].startswith(f"job 2: run={names[1]} (")
     end = f"sweep: 2 of 2 jobs done\nnext: uv run evaluate_run.py 'run=[{','.join(names)}]'\n"

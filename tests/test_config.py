@@ -116,6 +116,29 @@ def saved(tmp_path):
     return path
 
 
+def test_a_config_of_0_3_can_be_read(saved):
+    """One that was saved before there were keys of wandb."""
+    values = OmegaConf.load(saved)
+    del values.wandb
+    OmegaConf.save(values, saved)
+    assert load_config(saved) == compose(*RUN)
+
+
+def test_the_saved_config_of_a_priced_run_can_be_run_again(saved, monkeypatch):
+    prices = compose("clock=l40s").clock
+    values = OmegaConf.load(saved)
+    values.clock = prices.model_dump()
+    OmegaConf.save(values, saved)
+    again = []
+    train = command.command("train", TrainConfig)(again.append)
+    flags = ["--config-dir", str(saved.parent), "--config-name", "config"]
+    monkeypatch.setattr(sys, "argv", ["train.py", *flags, "seed=3"])
+    train()
+    del command.SEARCHED[1:]
+    assert again[0].clock == prices
+    assert (again[0].seed, again[0].run) == (3, "r-seed-3")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

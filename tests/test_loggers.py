@@ -1,5 +1,8 @@
 """The metric lines: what they count, on the console, and in each tracker after a resume."""
 
+import json
+import re
+import struct
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 import wandb
 from accelerate import PartialState
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from wandb.proto import wandb_internal_pb2
 
 from pods import files
 from pods.clock import Clock
@@ -32,8 +36,13 @@ def log(folder: Path, steps: range, *overrides: str) -> ExitStack:
     stack = ExitStack()
     for logger in stack.enter_context(logs.open_loggers(compose(*overrides), folder)):
         for step in steps:
-            logger(step, {"train_seconds": float(step)})
+            logger(step, {"train_seconds": float(step)}, STEP)
     return stack
+
+
+TEXTS = ["a|b", "<b>\n2", "$x$ `c`"]
+STEP = step_of({"q": [0.0, 1.0, 0.5], "other": [1.0] * 3}, [0, 1, 4], TEXTS)
+ROWS = [["a|b", 0.0, -1.0, True], ["<b>\n2", 1.0, 0.0, True], ["$x$ `c`", 0.5, None, False]]
 
 
 def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(capsys):
@@ -43,7 +52,7 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
     clocks = ("train_seconds", "wall_seconds")
     for step, seconds in enumerate((5.0, 12.0, 15.5, 16.0, 40.0), start=1):
         evaluated = {"eval/accuracy": 0.75, "eval/greedy_accuracy": 0.5} if step == 4 else {}
-        write(step, metrics | dict.fromkeys(clocks, seconds) | evaluated)
+        write(step, metrics | dict.fromkeys(clocks, seconds) | evaluated, STEP)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == (
         "step 1  reward 0.500  kept variance 0.250  generate 12.34s score 12.34s select 12.34s "
@@ -59,6 +68,12 @@ def test_metrics_and_events_have_every_step(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     values = [(event.step, event.value) for event in events.Scalars("train_seconds")]
     assert values == [(step, float(step)) for step in range(1, 6)]
+    texts = events.Tensors("completions/text_summary")
+    assert [event.step for event in texts] == [*range(1, 6)]
+    prompt, _, *table = texts[0].tensor_proto.string_val[0].decode().split("\n")
+    assert prompt == "q?"
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in table] == [5] * 5, "cells of a row"
+    assert table[2].startswith(r"| a\|b | 0.0 | -1.0 | True |")
 
 
 def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, monkeypatch, capfd):
@@ -72,6 +87,51 @@ def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, 
     assert first.id == resumed.id != first.name  # two folders may hold runs of one name
     assert {(run.name, run.group) for run in runs} == {("a-pods-seed3-P-2", "a-pods-P-2")}
     assert [run.config["optimizer"]["learning_rate"] for run in runs] == [1e-3, 1e-3]
+
+
+def test_what_arrives_in_wandb(tmp_path, monkeypatch):
+    """Read back from the file of an offline run: keys, axis, metrics, and the tables."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_PROJECT", "not-this-one")
+    keys = ["wandb.project=p", "wandb.entity=e", "wandb.group=g", "wandb.tags=[x,y]"]
+    log(tmp_path, range(1, 3), "run=r", "logger=[wandb]", *keys).close()
+    wandb.teardown()  # the file is whole
+    (stored,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    records = [*records_of(stored)]
+    run = next(record.run for record in records if record.HasField("run"))
+    assert (run.project, run.entity, run.run_group, [*run.tags]) == ("p", "e", "g", ["x", "y"])
+    axes = {record.metric.glob_name: record.metric.step_metric for record in records}
+    assert axes["*"] == "train_seconds"
+    lines = []
+    for record in records:
+        if record.HasField("history"):
+            items = record.history.item
+            lines.append({item.key or ".".join(item.nested_key): item.value_json for item in items})
+    assert [float(line["train_seconds"]) for line in lines] == [1, 2]
+    for line in lines:
+        path = json.loads(line["completions.path"])
+        table = json.loads((stored.parent / "files" / path).read_text())
+        assert table["columns"] == ["prompt", "completion", "reward", "advantage", "kept"]
+        assert table["data"] == [["q?", *row] for row in ROWS]
+
+
+def records_of(path: Path):
+    """The records of a .wandb file, a log of LevelDB: blocks of 32 KiB that hold parts of records,
+    each with checksum (4), length (2) and type (1: whole, 2, 3: first, middle, 4: last)."""
+    content = path.read_bytes()
+    place, data = 7, b""  # behind the head of the file
+    while place + 7 <= len(content):
+        if 32768 - place % 32768 < 7:  # the rest of a block is empty
+            place += 32768 - place % 32768
+            continue
+        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
+        data += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            yield record
+            data = b""
 
 
 def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch):

@@ -289,8 +289,10 @@ def compose(name: str, overrides: list[str], folder: Path = CONFIG_DIR) -> DictC
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().hydra = None
     try:
-        with hydra.initialize_config_dir(str(folder), version_base=None):
-            searchpath = f"hydra.searchpath={[f'file://{searched}' for searched in SEARCHED[1:]]}"
+        folders = [folder, *SEARCHED[1:]]  # a saved config is in the folder of --config-dir
+        main = next((one for one in folders if (one / f"{name}.yaml").is_file()), folder)
+        with hydra.initialize_config_dir(str(main), version_base=None):
+            searchpath = f"hydra.searchpath={[f'file://{one}' for one in folders if one != main]}"
             return hydra.compose(name, [*overrides, searchpath])
     finally:
         GlobalHydra.instance().hydra = outer

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -35,6 +36,25 @@ Location = Annotated[Text, AfterValidator(lambda text: Path(text)), PlainSeriali
 Name = Annotated[Text, Field(pattern=NAME)]
 FunctionPath = Annotated[str, Field(pattern=FUNCTION)]
 Parameters = Annotated[dict[Text, Any], Field(default_factory=dict)]  # of a function
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the code knows of a key beside its type; a group's facts hold for all of its keys."""
+
+    resumable: tuple[
+        str, ...
+    ] = ()  # what a resume may change of it: "" everything, else beginnings
+    engine: bool = False  # such a change is said
+    alike: bool = False  # runs that are averaged must agree in it
+    private: bool = False  # of this machine: in no exported folder
+    trl: tuple[str, ...] = ()  # arguments of GRPOConfig that follow from it, beside _trl.yaml's
+
+
+RESUMABLE = Facts(resumable=("",))
+ENGINE = Facts(engine=True)
+ALIKE = Facts(alike=True)
+PRIVATE = Facts(private=True)
 
 
 class Section(BaseModel):
@@ -130,12 +150,12 @@ def with_quotes(text: str) -> str:
 class TaskKeys(Section):
     """The questions, their gold answers and their prompt."""
 
-    name: Name
+    name: Annotated[Name, ALIKE]
     style: Literal["instruct", "base"]
     system: Text | None = None
     date: Text | None = None
     validation_size: NonNegativeInt
-    source: Text | None = None
+    source: Annotated[Text | None, ALIKE] = None
     question: Text | None = None
     answer: Text | None = None
     gold: Literal["as_is", "after_hashes", "boxed"] | FunctionPath | None = None
@@ -145,9 +165,9 @@ class TaskKeys(Section):
 class ModelKeys(Section):
     """The model that is trained, and what its chat template needs."""
 
-    name: Name
-    path: Text
-    dtype: Literal["float32", "bfloat16"]
+    name: Annotated[Name, ALIKE]
+    path: Annotated[Text, ALIKE]
+    dtype: Annotated[Literal["float32", "bfloat16"], Facts(trl=("bf16",))]
     load_in_4bit: bool
     pad_token: Text | None = None
     system: Text | None = None
@@ -167,7 +187,7 @@ class RewardsKeys(Section):
     """The grader and the reward functions with their weights."""
 
     version: Literal["v1", "v1-correctness", "v2", "strict"]
-    weights: dict[Text, float] = {}
+    weights: Annotated[dict[Text, float], Facts(trl=("reward_weights",))] = {}
     functions: dict[Text, Text] = {}
     grader: Text = "correctness"
     workers: NonNegativeInt
@@ -181,15 +201,15 @@ class SamplingKeys(Section):
     top_p: Share
     top_k: NonNegativeInt
     max_prompt_length: PositiveInt
-    max_completion_length: PositiveInt
-    stop: list[Annotated[Text, Field(min_length=1)]]
+    max_completion_length: Annotated[PositiveInt, Facts(trl=("vllm_max_model_length",))]
+    stop: Annotated[list[Annotated[Text, Field(min_length=1)]], Facts(trl=("generation_kwargs",))]
 
 
 class OptimizerKeys(Section):
     """The optimiser and its schedule."""
 
     name: Text
-    learning_rate: PositiveFloat
+    learning_rate: Annotated[PositiveFloat, ALIKE]
     schedule: Literal["constant", "linear", "cosine"]
     schedule_by: Literal["seconds", "steps"] | None
     warmup_steps: NonNegativeFloat
@@ -201,10 +221,10 @@ class OptimizerKeys(Section):
 class LossKeys(Section):
     """TRL's loss."""
 
-    type: Literal["grpo", "dapo", "bnpo", "dr_grpo"]
+    type: Literal["grpo", "dapo", "bnpo", "dr_grpo", "cispo", "luspo", "sapo", "vespo"]
     beta: NonNegativeFloat
     epsilon: PositiveFloat
-    epsilon_high: PositiveFloat | None
+    epsilon_high: Annotated[PositiveFloat | None, Facts(trl=("epsilon_high",))]
     importance_sampling_level: Literal["token", "sequence"]
     mask_truncated_completions: bool
     top_entropy_quantile: Share
@@ -213,7 +233,7 @@ class LossKeys(Section):
 class BudgetKeys(Section):
     """When a run ends, beside max_steps; seconds."""
 
-    train_seconds: PositiveFloat | None
+    train_seconds: Annotated[PositiveFloat | None, ALIKE]
     wall_seconds: PositiveFloat | None
 
 
@@ -234,14 +254,14 @@ class CheckpointKeys(Section):
     """When a run is saved, and how many states are kept."""
 
     every_seconds: PositiveFloat | None
-    every_steps: PositiveInt | None
+    every_steps: Annotated[PositiveInt | None, Facts(trl=("save_steps",))]
     keep: PositiveInt | None
 
 
 class EvaluationKeys(Section):
     """Scores during the training."""
 
-    every_seconds: PositiveFloat | None
+    every_seconds: Annotated[PositiveFloat | None, Facts(trl=("eval_strategy",))]
     split: Literal["test", "validation"]
     questions: PositiveInt | None
 
@@ -249,8 +269,8 @@ class EvaluationKeys(Section):
 class VllmKeys(Section):
     """Memory of every engine that uses vLLM."""
 
-    gpu_memory_utilization: Share
-    standby: bool
+    gpu_memory_utilization: Annotated[Share, Facts(trl=("vllm_gpu_memory_utilization",))]
+    standby: Annotated[bool, Facts(trl=("vllm_enable_sleep_mode",))]
 
 
 class GuardKeys(Section):
@@ -258,6 +278,15 @@ class GuardKeys(Section):
 
     max_logprob_gap: PositiveFloat
     check_every: PositiveInt
+
+
+class WandbKeys(Section):
+    """Where logger=[wandb] writes; None and an empty list leave it to wandb's variables."""
+
+    project: Text | None = None
+    entity: Text | None = None
+    group: Text | None = None
+    tags: list[Text] = []
 
 
 def listed(value: object) -> list:
@@ -273,17 +302,20 @@ class TrainConfig(Section):
     experiment: Text
     run: Name
     seed: int = Field(ge=0, lt=2**32)  # numpy's own
-    output_dir: Text
-    data_dir: Text | None
-    resume: Text
-    resume_changed: bool = False  # a default, since runs of 0.3 have no such key
-    stop_on_collapse: bool
-    trial: bool
+    output_dir: Annotated[Text, RESUMABLE, PRIVATE]
+    data_dir: Annotated[Text | None, RESUMABLE, PRIVATE]
+    resume: Annotated[Text, RESUMABLE, PRIVATE, Facts(trl=("resume_from_checkpoint",))]
+    # A default, since runs of 0.3 have no such key.
+    resume_changed: Annotated[bool, RESUMABLE] = False
+    stop_on_collapse: Annotated[bool, RESUMABLE]
+    trial: Annotated[bool, RESUMABLE]
     # Of an estimate, which leaves no run.
-    card: Literal["rtx4090", "l40s", "a6000", "a100", "h100", "h200"] | None = Field(
-        default=None, exclude=True
-    )
-    as_json: bool = Field(default=False, alias="json", exclude=True)
+    card: Annotated[
+        Literal["rtx4090", "l40s", "a6000", "a100", "h100", "h200"] | None,
+        Field(exclude=True),
+        RESUMABLE,
+    ] = None
+    as_json: Annotated[bool, Field(alias="json", exclude=True), RESUMABLE] = False
 
     algorithm: Text
     algorithm_kwargs: Parameters
@@ -294,30 +326,39 @@ class TrainConfig(Section):
 
     rollouts_per_prompt: int = Field(ge=2)
     kept_per_prompt: int = Field(ge=2)  # an advantage needs two
-    prompts_per_step: PositiveInt
-    micro_batch_size: PositiveInt
+    prompts_per_step: Annotated[PositiveInt, ALIKE, Facts(trl=("generation_batch_size",))]
+    micro_batch_size: Annotated[
+        PositiveInt, Facts(trl=("gradient_accumulation_steps", "steps_per_generation"))
+    ]
     updates_per_generation: PositiveInt
-    max_steps: PositiveInt | None
+    max_steps: Annotated[
+        PositiveInt | None, RESUMABLE, ALIKE, Facts(trl=("max_steps", "num_train_epochs"))
+    ]
 
-    clock: Literal["measured"] | Prices
-    budget: BudgetKeys
-    checkpoint: CheckpointKeys
-    evaluation: EvaluationKeys
-    ledger_texts: Literal["first", "all"]
+    clock: Annotated[Literal["measured"] | Prices, ALIKE]
+    budget: Annotated[BudgetKeys, RESUMABLE]
+    checkpoint: Annotated[CheckpointKeys, RESUMABLE]
+    evaluation: Annotated[EvaluationKeys, RESUMABLE]
+    ledger_texts: Annotated[Literal["first", "all"], RESUMABLE]
     logger: Annotated[
         list[Literal["console", "wandb", "tensorboard"]],
         BeforeValidator(listed),
+        RESUMABLE,
+        PRIVATE,
     ]
+    wandb: Annotated[WandbKeys, RESUMABLE, PRIVATE] = WandbKeys()
 
-    backend: Literal["auto", "transformers", "unsloth"]
+    backend: Annotated[Literal["auto", "transformers", "unsloth"], PRIVATE]
     gradient_checkpointing: bool
-    threads: PositiveInt | None
+    threads: Annotated[PositiveInt | None, RESUMABLE]
     warm_up: bool
 
-    engine: Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath
-    max_sequences: PositiveInt | None
-    vllm: VllmKeys
-    guard: GuardKeys
+    engine: Annotated[
+        Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath, RESUMABLE, ENGINE
+    ]
+    max_sequences: Annotated[PositiveInt | None, RESUMABLE, ENGINE]
+    vllm: Annotated[VllmKeys, RESUMABLE, ENGINE]
+    guard: Annotated[GuardKeys, RESUMABLE]
 
     task: TaskKeys
     model: ModelKeys
@@ -326,12 +367,36 @@ class TrainConfig(Section):
     sampling: SamplingKeys
     optimizer: OptimizerKeys
     loss: LossKeys
-    trl: Parameters
+    trl: Annotated[Parameters, ENGINE, Facts(resumable=("use_vllm.", "vllm_mode.", "vllm_server_"))]
 
     def moved(self, path: str | None, data_dir: str | None = None) -> "TrainConfig":
         """With the places of model and data that a command replaces."""
         model = self.model.model_copy(update={"path": path or self.model.path})
         return self.model_copy(update={"model": model, "data_dir": data_dir or self.data_dir})
+
+
+FACTS = [
+    (key, facts)
+    for key, field in fields(TrainConfig)
+    for facts in field.metadata
+    if isinstance(facts, Facts)
+]
+
+
+def marked(fact: str) -> set[str]:
+    """The keys and groups of train.py that have a fact."""
+    return {key for key, facts in FACTS if getattr(facts, fact)}
+
+
+def has(fact: str, key: str) -> bool:
+    """Whether a key, or the group that it is in, has a fact."""
+    return any(f"{key}.".startswith(f"{name}.") for name in marked(fact))
+
+
+def may_change(key: str) -> bool:
+    """Whether a resumed run may have another value of this key (or group)."""
+    beginnings = [f"{name}.{rest}" for name, facts in FACTS for rest in facts.resumable]
+    return f"{key}.".startswith(tuple(beginnings))
 
 
 def reward_weights(rewards: RewardsKeys) -> dict[str, float]:

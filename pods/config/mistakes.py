@@ -3,15 +3,12 @@
 import errno
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     ConfigCompositionException,
-    HydraException,
     MissingConfigException,
     OverrideParseException,
 )
@@ -148,14 +145,9 @@ def in_quotes(key: str, value: str) -> str | None:
         return None
     if value[0] not in "[{":
         return typed_as(key, value)
-    if value[-1] != {"[": "]", "{": "}"}[value[0]]:
-        return None
-    quoted = f"{key}={words_in_quotes(value)}"
-    try:
-        OverridesParser.create().parse_override(quoted)
-    except HydraException:  # names of a dictionary take no quotes of its own: a text in YAML
-        return typed_as(key, words_in_quotes(value))
-    return shlex.quote(quoted)
+    # Names of a dictionary take no quotes of Hydra's; as a text it is read as YAML.
+    is_whole = value[-1] == {"[": "]", "{": "}"}[value[0]]
+    return typed_as(key, words_in_quotes(value)) if is_whole else None
 
 
 def words_in_quotes(value: str) -> str:

@@ -15,34 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from pods.config.errors import UserError
 from pods.config.functions import code_of
-from pods.config.keys import TrainConfig, typed_as, typed_list, written
+from pods.config.keys import TrainConfig, may_change, typed_as, typed_list, written
 from pods.config.place import CONFIG_DIR
 
-# Keys that a resumed run may change; any other would make it another experiment.
-MAY_CHANGE = (
-    "budget.",
-    "max_steps.",
-    "logger.",
-    "checkpoint.",
-    "ledger_texts.",
-    "evaluation.",
-    "resume.",
-    "resume_changed.",
-    "stop_on_collapse.",
-    "trial.",
-    "card.",
-    "json.",
-    "output_dir.",
-    "data_dir.",
-    "threads.",
-    "engine.",
-    "max_sequences.",
-    "vllm.",
-    "guard.",
-    "trl.use_vllm.",
-    "trl.vllm_mode.",
-    "trl.vllm_server_",
-)
 # What ${arm:} states, beside the source of a user's data and the user's reward functions.
 ARM = ("algorithm", "algorithm_kwargs", "rule", "advantage")
 # Keys of task=own that its source stands for.
@@ -94,11 +69,6 @@ def without_folder(source: object) -> str:
 
 
 OmegaConf.register_new_resolver("arm", arm, replace=True)
-
-
-def may_change(key: str) -> bool:
-    """Whether a resumed run may have another value of this key (or group)."""
-    return f"{key}.".startswith(MAY_CHANGE)
 
 
 def parsed(overrides: list[str]) -> list[Override]:

@@ -16,18 +16,12 @@ import pandas
 
 from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.config.keys import flat, written
-from pods.config.sweeps import may_change
+from pods.config.keys import flat, has, may_change, written
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, warn
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
 from pods.files import few
-
-# Keys of the training config, and of the evaluation, in which the runs of one arm must agree.
-SIZES = ("budget.train_seconds", "max_steps", "prompts_per_step", "optimizer.learning_rate")
-ORIGIN = ("task.name", "task.source", "model.name", "model.path", "clock.name")
-LIKE = (*SIZES, *ORIGIN, "repeats")  # and scored.*
 
 
 def read_all(
@@ -200,7 +194,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
     """Warn in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
     ours = all("seed" in run.settings for run in runs)
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
-        is_like = key in LIKE or key.startswith("scored.")
+        is_like = has("alike", key) or key == "repeats" or key.startswith("scored.")
         if key not in ("seed", "run") and (is_like or not may_change(key)):
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and is_like:

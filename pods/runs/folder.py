@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from pods import files, ranks
@@ -21,15 +22,13 @@ from pods.batch import Row
 from pods.config.command import load_config
 from pods.config.errors import RunFailed, UserError
 from pods.config.functions import code_of, file_of
-from pods.config.keys import TrainConfig, changes, flat
-from pods.config.sweeps import may_change
+from pods.config.keys import TrainConfig, changes, flat, has, may_change
 from pods.files import aside, write_atomic
 from pods.models import weights
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
-ENGINE = ("engine", "max_sequences", "vllm.", "trl.")  # of those that a resumed run may change
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
 
@@ -173,7 +172,7 @@ class RunFolder:
                 change += f" by {changed['max_steps']}"
             if not may_change(key):
                 refused.append(change)
-            elif key.startswith(ENGINE) and "(auto ->" not in change:
+            elif has("engine", key) and "(auto ->" not in change:
                 ranks.say(f"run={run} resumes with another engine: {change}")
         if refused:
             raise UserError(
@@ -187,6 +186,9 @@ class RunFolder:
         step = start.step if start else 0
         files.remove_old(self.path, ".*.tmp", seconds=0)  # of a killed process: the lock is ours
         write_atomic(self.saved_config, OmegaConf.to_yaml(self.config.model_dump()))
+        if HydraConfig.initialized():  # as Hydra writes it: what was typed
+            typed = OmegaConf.to_yaml(HydraConfig.get().overrides.task)
+            write_atomic(self.saved_config.with_name("overrides.yaml"), typed)
         facts = facts_of(self.meta)
         if self.meta.is_file() and not facts:
             ranks.say(f"{self.meta}: cannot be read; moved to {self.meta.rename(aside(self.meta))}")

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -23,8 +24,10 @@ from pods.files import write_atomic
 from pods.metrics import Metrics, summary
 from pods.rewards import Scorer
 from pods.rollouts import Record
+from pods.runs import ledger
 
-Logger = Callable[[int, Metrics], None]  # (step, metrics)
+Logger = Callable[[int, Metrics, Record], None]  # (step, its metrics, its rollouts)
+COLUMNS = ("completion", "reward", "advantage", "kept")  # of a table of completions
 EVERY = 10.0  # s between two lines on the console
 OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a generation
     "loss",
@@ -101,13 +104,13 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
     with ExitStack() as stack:
         file = stack.enter_context((folder / "metrics.jsonl").open("a", buffering=1))  # by line
 
-        def write(step: int, metrics: Metrics) -> None:
+        def write(step: int, metrics: Metrics, record: Record) -> None:
             print(json.dumps({"step": step, **metrics}), file=file)
 
         loggers: list[Logger] = [write]
         if "console" in config.logger:
             loggers.append(Console(config))
-        for tracker in trackers(config, folder):
+        for tracker, add in trackers(config, folder):
             try:
                 tracker.start()
             except Exception as error:  # of the tracker's own types
@@ -116,29 +119,75 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
                     "log in, or leave it out (wandb login, WANDB_MODE=offline)"
                 ) from error
             stack.callback(tracker.finish)
-            loggers.append(lambda step, metrics, log=tracker.log: log(metrics, step=step))
+            if tracker.name == "wandb":
+                tracker.tracker.define_metric("train_seconds")
+                tracker.tracker.define_metric("*", step_metric="train_seconds")
+            loggers.append(partial(add, tracker))
         yield loggers
 
 
-def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
-    """The chosen trackers. A resumed run goes on in the same one; in wandb the seeds of a setting
-    are a group, and its own variables set the rest (WANDB_ENTITY)."""
+def trackers(config: TrainConfig, folder: Path) -> Iterator[tuple[GeneralTracker, Callable]]:
+    """The chosen trackers, each with its function (tracker, step, metrics, record). A resumed run
+    goes on in the same one; in wandb the seeds of a setting are a group."""
+    keys, variables = config.wandb, os.environ
     if "wandb" in config.logger:
         identity = folder / "wandb_id"
         if not identity.is_file():  # not only the name: another folder may hold a run of that name
             write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
-        yield WandBTracker(
-            os.environ.get("WANDB_PROJECT", "pods"),
+        without_seed = re.sub(r"-seed\d+", "", config.run)
+        tracker = WandBTracker(
+            keys.project or variables.get("WANDB_PROJECT", "pods"),
             name=config.run,
-            group=re.sub(r"-seed\d+", "", config.run),
+            entity=keys.entity,
+            group=keys.group or variables.get("WANDB_RUN_GROUP", without_seed),
+            tags=keys.tags or None,
             config=config.model_dump(),
             id=identity.read_text(),
             resume="allow",
             dir=str(folder),
             settings={"silent": True},  # its lines would come between the console's
         )
+        yield tracker, log_to_wandb
     if "tensorboard" in config.logger:
-        yield TensorBoardTracker("tensorboard", folder)
+        yield TensorBoardTracker("tensorboard", folder), log_to_tensorboard
+
+
+def log_to_wandb(tracker: WandBTracker, step: int, metrics: Metrics, record: Record) -> None:
+    """The metrics, and a table of the completions of one prompt."""
+    import wandb  # only where it is asked for
+
+    prompt, rows = completions(step, record)
+    table = wandb.Table(["prompt", *COLUMNS], [[prompt, *row] for row in rows])
+    tracker.log(metrics | {"completions": table}, step=step)
+
+
+def log_to_tensorboard(
+    tracker: TensorBoardTracker, step: int, metrics: Metrics, record: Record
+) -> None:
+    """The metrics, and the completions of one prompt as a table in Markdown."""
+    tracker.log(metrics, step=step)
+    prompt, rows = completions(step, record)
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+    table = "\n".join("| " + " | ".join(map(in_cell, line)) + " |" for line in lines)
+    tracker.writer.add_text("completions", f"{in_cell(prompt)}\n\n{table}", step)
+
+
+def completions(step: int, record: Record) -> tuple[str, list[list]]:
+    """The first prompt of the step, and a row of COLUMNS for each of its n completions; the
+    advantage of one that is not kept is None."""
+    first = next(ledger.records(step, record, "first"))
+    advantages = dict(zip(first["kept"], first["advantages"], strict=True))
+    rows = [
+        [str(text), reward, advantages.get(i), i in advantages]
+        for i, (text, reward) in enumerate(zip(first["completions"], first["total"], strict=True))
+    ]
+    return str(first["prompt"]), rows
+
+
+def in_cell(value: object) -> str:
+    """A value in a table of Markdown, where a completion must not end its cell."""
+    text = re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", str(value))
+    return "<br>".join(text.splitlines())
 
 
 class Console:
@@ -148,7 +197,7 @@ class Console:
         self.config = config
         self.printed_at = -EVERY  # s of wall time
 
-    def __call__(self, step: int, metrics: Metrics) -> None:
+    def __call__(self, step: int, metrics: Metrics, record: Record) -> None:
         seconds = metrics["train_seconds"]
         wall_seconds = metrics["wall_seconds"]
         if "eval/accuracy" in metrics:

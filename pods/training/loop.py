@@ -244,7 +244,7 @@ class RunCallback(TrainerCallback):
                 metrics |= self.evaluate(LivePolicy(self.trainer.model, step), step, metrics)
         with self.clock.phase("log"):
             for logger in self.loggers:
-                logger(step, metrics)
+                logger(step, metrics, self.trainer.newest)
             if ranks.is_main():
                 texts = self.config.ledger_texts
                 ledger.append(self.folder.ledger, step, self.trainer.newest, texts)

@@ -11,28 +11,10 @@ from transformers.training_args import OptimizerNames
 from trl import GRPOConfig
 
 from pods.config.errors import UserError
-from pods.config.keys import Section, TrainConfig, written
+from pods.config.keys import FACTS, Section, TrainConfig, written
 from pods.config.mistakes import nearest, validated
 from pods.config.place import CONFIG_DIR
 
-# Arguments that follow from a key of ours, beside those of config/_trl.yaml.
-OURS = {
-    "max_steps": "max_steps",
-    "gradient_accumulation_steps": "micro_batch_size",
-    "steps_per_generation": "micro_batch_size",
-    "generation_batch_size": "prompts_per_step",
-    "epsilon_high": "loss.epsilon_high",
-    "bf16": "model.dtype",
-    "reward_weights": "rewards.weights",
-    "generation_kwargs": "sampling.stop",
-    "vllm_gpu_memory_utilization": "vllm.gpu_memory_utilization",
-    "vllm_enable_sleep_mode": "vllm.standby",
-    "vllm_max_model_length": "sampling.max_completion_length",
-    "num_train_epochs": "max_steps",
-    "eval_strategy": "evaluation.every_seconds",
-    "save_steps": "checkpoint.every_steps",
-    "resume_from_checkpoint": "resume",
-}
 WITHOUT_KEY = {
     "use_cpu": "the machine decides it",
     "ddp_backend": "the machine decides it",
@@ -56,10 +38,11 @@ def refuse_unknown(config: TrainConfig) -> None:
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
     hints = get_type_hints(GRPOConfig)
     allowed = {field.name: (hints[field.name], None) for field in fields(GRPOConfig)}
+    ours = {name: key for key, facts in FACTS for name in facts.trl}
     for name, value in config.trl.items():
         setting = f"trl.{name}={written(value)}"
         keys = re.findall(r"\$\{([\w.]+)", str(table.get(name, "")))
-        key = OURS.get(name) or ", ".join(keys)
+        key = ours.get(name) or ", ".join(keys)
         if key:
             raise UserError(f"{setting}: has a key of its own; set {key}")
         if name in table:
