@@ -419,6 +419,7 @@ def kept_by_the_loss(folder):
     are equal. Hidden states and logits have 1/32 of the bytes of Qwen2.5-3B's in bfloat16."""
     from unsloth_zoo import rl_replacements
 
+    folder.mkdir()
     config = compose(f"model.path={folder}", *SIZES, "rollouts_per_prompt=8", "engine=trl")
     config.output_dir, config.backend = str(folder), "unsloth"
     tokenizer = load_tokenizer(str(TINY))

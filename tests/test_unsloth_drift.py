@@ -183,7 +183,7 @@ def test_the_loss_keeps_no_tensor_of_the_vocabularys_size(sides):
     """At most 1 % of what it keeps without our variable, and the gradients are the same bits."""
     loss = sides["unsloth"]["kept_by_the_loss"]
     before, after = loss["bytes"]
-    assert before > 4 * 4748  # float32 logits
+    assert before > 4 * 4748  # float32 logits; else Unsloth keeps none, and the variable can go
     assert after <= 0.01 * before
     assert loss["gradient"] > 0
     assert loss["equal"]
