@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, WrapValidator
 from typing_extensions import TypedDict
 
 from pods.config.errors import UserError
@@ -33,6 +33,12 @@ def accuracy(value: object) -> object:
 
 Numbers = list[Any]  # of other programs: any of them may be null
 Accuracy = Annotated[Any, AfterValidator(accuracy)]
+
+
+def unchanged(value: Any, validate: Any) -> Any:
+    """The value itself once it is valid: a TypedDict would drop the keys that it does not name."""
+    validate(value)
+    return value
 
 
 class DatasetScores(TypedDict, total=False):
@@ -62,7 +68,7 @@ class Entry(BaseModel):
 class Scores(BaseModel, extra="allow"):
     """Of one checkpoint: the measurements in its `meta`, and a field for each dataset."""
 
-    meta: Measured = {}
+    meta: Annotated[Measured, WrapValidator(unchanged)] = {}
     __pydantic_extra__: dict[str, Entry]
 
     @property

@@ -173,6 +173,7 @@ class RunCallback(TrainerCallback):
         self.meter = Meter(self.rewards.scorer, meta)
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
+        self.is_packed = True  # whether Unsloth packed the rows of the latest update
         self.saves = Save(self.folder, self.trainer, self.start)
         self.logged = self.saves.step  # the newest step with a line of metrics
         self.loggers: list[Logger] = []  # those of `run`
@@ -265,8 +266,8 @@ class RunCallback(TrainerCallback):
         if self.trainer.guard:
             others |= self.trainer.guard.metrics
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
-        was_packed = all(line.get("update/packed") != 0 for line in self.watch.lines)
-        if metrics.get("update/packed") == 0 and was_packed:
+        was_packed, self.is_packed = self.is_packed, metrics.get("update/packed") != 0
+        if was_packed and not self.is_packed:
             size = self.config.micro_batch_size
             ranks.say(
                 f"step {step}: Unsloth stopped packing a micro-batch into one sequence; updates "
