@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -169,6 +170,7 @@ def test_one_seed_has_no_number_without_an_interval():
 
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # mine.py's would count as a file
     Path("mine.py").write_text(OWN.replace("len(batch)", "len(batch.logprobs)"))
     line = refused(capsys, SCRIPT, "mine.py:mine", "output_dir=runs", "results_dir=.", "seeds=2")
     assert "algorithm=mine.py:mine: reads batch.logprobs; write mine.reads_logprobs = Tr" in line
