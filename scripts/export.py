@@ -21,7 +21,7 @@ from pods.config.keys import ModelKeys, Text, TrainConfig, typed_as
 from pods.evaluation.lookup import SAVED, OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.files import remove_old
-from pods.models import is_adapter, locate
+from pods.models import is_adapter, locate, smollm2
 from pods.runs import results
 from pods.tasks import render_for
 
@@ -84,7 +84,9 @@ def base_of(config: ExportConfig) -> str:
     model = load_config(config.output_dir / config.run / SAVED).model
     file = CONFIG_DIR / "model" / f"{model.name}.yaml"
     if Path(model.path).expanduser().is_absolute() and file.is_file():
-        return yaml.safe_load(file.read_text())["path"]
+        model.path = yaml.safe_load(file.read_text())["path"]
+    if model.path == smollm2.PATH:  # a name of ours
+        return locate(model.path)
     return model.path
 
 
