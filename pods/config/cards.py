@@ -24,7 +24,8 @@ Seconds of a step:
     score         0.5 ms a rollout
 
 0.21 is what an H200 was seen to reach with Unsloth (docs/gpu.md); 37 kernels a layer with 4-bit
-weights and 16 with 16-bit ones are counted in the sources of vLLM 0.28.
+weights and 16 with 16-bit ones are counted in the sources of vLLM 0.28. The 2 us of a kernel were
+chosen with the published steps in view (docs/gpu.md): an estimate, not a validated model.
 """
 
 import json
