@@ -22,7 +22,7 @@ from pods.runs.checkpoints import WeightCheck
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
 
 
-class Facts(BaseModel):
+class StoredFacts(BaseModel):
     """The form of results/<run>.meta.json; further facts are in it."""
 
     tasks: dict[str, dict]  # the settings of their scores
@@ -42,7 +42,7 @@ class Store:
             self.facts = results.facts_of(self.facts_path)
             self.facts.pop("details", None)  # of a base model: those in the file are the newest
         try:
-            Facts.model_validate(self.facts)
+            StoredFacts.model_validate(self.facts)
         except ValidationError:
             raise UserError(
                 f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
