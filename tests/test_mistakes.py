@@ -99,9 +99,8 @@ KEYS = {  # command: what the line begins with
     "report.py run=absent": "run=absent",
     "report.py run=../x/r": "run=../x/r",
     "report.py figure=all": "figure=all",
-    "plan.py": "run=null",
+    "plan.py": "run",
     "plan.py acc=.5": "acc=.5",
-    "plan.py run=old cells=[[1,4,8]]": "cells",
     "chat.py run=old": "checkpoints/old",
 }
 
