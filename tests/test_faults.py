@@ -318,7 +318,7 @@ def test_threads_that_keep_a_finished_process_alive_are_named(folder):
 )
 def test_a_result_may_be_read_in_part_but_must_not_be_lost(fault, code, tmp_path):
     ledger_file(make_run(tmp_path / "checkpoints", "r", steps=()), [record(1, "q", [0, 1])])
-    processes.run(tmp_path, "run=r", script="scripts/inspect.py", fault=fault, code=code)
+    processes.run(tmp_path, "run=r", script="scripts/inspect_run.py", fault=fault, code=code)
 
 
 def test_a_warning_saves_the_run_and_a_hang_up_ends_it(folder):

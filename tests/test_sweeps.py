@@ -1,11 +1,9 @@
 """Names of a sweep's runs, what --help prints, and a reader that closes the pipe."""
 
-import os
 import re
 import shlex
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -228,16 +226,3 @@ def test_help_has_the_commands_own_keys_and_groups_with_comments():
     assert "checkpoint: last" in command.help_text("title", CONFIG_DIR / "checkpoint", "chat")
     report = command.help_text("title", CONFIG_DIR, "report")
     assert "resamples: 10000" in report, "those of _comparison.yaml, too"
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["logger=[]"]])
-def test_a_closed_pipe_ends_quietly(arguments, monkeypatch, capfd):
-    keep = os.dup(1)
-    monkeypatch.setattr(sys, "argv", ["x.py", *arguments])
-    closed = Mock(side_effect=BrokenPipeError, __globals__={"__doc__": ""})
-    monkeypatch.setattr(command, "help_text", closed)
-    with pytest.raises(SystemExit) as end:
-        command.command("train", TrainConfig)(closed)()
-    assert not end.value.code
-    os.dup2(keep, 1)
-    assert capfd.readouterr() == ("", "")
