@@ -93,11 +93,13 @@ def train(config: TrainConfig) -> None:
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             evaluate = None
             if config.evaluation.every_seconds:
-                evaluate = midrun.MidRun(config, trainer.engine, tokenizer, folder.evaluations)
+                evaluate = midrun.MidRun(
+                    config, trainer.sampler.engine, tokenizer, folder.evaluations
+                )
                 split = f"questions of the {config.evaluation.split} split"
                 digest = runs.digest_of_questions(evaluate.questions.rows)
                 folder.compare(start, {split: digest})
-            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start)
+            callback = loop.RunCallback(config, folder, trainer, clock, rewards, evaluate, start)
             trainer.add_callback(callback)
         loop.run(callback)
 

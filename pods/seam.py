@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -46,8 +46,8 @@ class Generation(NamedTuple):
 
 
 class TrlSeam(trl.GRPOTrainer):
-    """GRPOTrainer with public names, which trains the same. A subclass may say what a step is, how
-    it draws, and what a checkpoint adds: train_batch, draw_share, write_state, read_state."""
+    """GRPOTrainer with public names, which trains the same. A subclass may say what a step is and
+    what a checkpoint adds: train_batch, write_state, read_state."""
 
     _earlier = 0  # micro-steps before the first that TRL counts
     extras: list[dict[str, Any]]  # column -> value of log_extra, of each rollout of the step so far
@@ -138,41 +138,6 @@ class TrlSeam(trl.GRPOTrainer):
         ):
             rows = [{"prompt": prompt} for prompt in prompts]
             return super()._generate_and_score_completions(rows)
-
-    def draw_share(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """A rollout of each prompt of this rank; the number is its index among the rollouts of the
-        question in this step. By TRL's own generation, whichever it is."""
-        if self._is_vlm:
-            raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
-        prompts = [prompt for prompt, _ in wanted]
-        if self.use_vllm and self.vllm_mode == "server":
-            self.check_multiples(prompts)
-        answer = self._generate([prompt.row["prompt"] for prompt in prompts])
-        try:
-            generation = Generation(*answer)
-        except TypeError:
-            raise AlgorithmError(
-                f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
-                "PodsTrainer does not know; install a version that docs/versions.md names"
-            ) from None
-        ends = {self._tokenizer.eos_token_id, self._tokenizer.pad_token_id}
-        ends.update(getattr(self, "eos_token_ids", []))  # of the model, from TRL 1.16 on
-        logprobs = generation.logprobs or [None] * len(prompts)
-        completions = [
-            Completion(token_ids, token_ids[-1] not in ends, values)
-            for token_ids, values in zip(generation.completion_ids, logprobs, strict=True)
-        ]
-        return list(map(Rollout, generation.prompt_ids, completions, generation.completions))
-
-    def check_multiples(self, prompts: list[Prompt]) -> None:
-        """A vLLM server draws m rollouts of a prompt at once. All ranks raise, or none."""
-        m = self.num_generations
-        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
-        if not all(ranks.gather([whole])):
-            raise AlgorithmError(
-                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
-                "multiple of them, or set vllm_mode=colocate"
-            )
 
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
@@ -329,6 +294,55 @@ class TrlSeam(trl.GRPOTrainer):
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
         packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
         return {} if packed is None else {"update/packed": float(packed)}
+
+
+class Sampler(Protocol):
+    """Samples the rollouts of a step."""
+
+    def sample(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        """A rollout of each prompt of this rank; the number is its index among the rollouts of the
+        question in this step."""
+
+
+class TrlSampler:
+    """TRL's own generation, whichever it is: transformers' generate or vLLM."""
+
+    def __init__(self, trainer: TrlSeam) -> None:
+        self.trainer = trainer
+
+    def sample(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        trainer = self.trainer
+        if trainer._is_vlm:
+            raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
+        prompts = [prompt for prompt, _ in wanted]
+        if trainer.use_vllm and trainer.vllm_mode == "server":
+            self.check_multiples(prompts)
+        answer = trainer._generate([prompt.row["prompt"] for prompt in prompts])
+        try:
+            generation = Generation(*answer)
+        except TypeError:
+            raise AlgorithmError(
+                f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
+                "PodsTrainer does not know; install a version that docs/versions.md names"
+            ) from None
+        ends = {trainer._tokenizer.eos_token_id, trainer._tokenizer.pad_token_id}
+        ends.update(getattr(trainer, "eos_token_ids", []))  # of the model, from TRL 1.16 on
+        logprobs = generation.logprobs or [None] * len(prompts)
+        completions = [
+            Completion(token_ids, token_ids[-1] not in ends, values)
+            for token_ids, values in zip(generation.completion_ids, logprobs, strict=True)
+        ]
+        return list(map(Rollout, generation.prompt_ids, completions, generation.completions))
+
+    def check_multiples(self, prompts: list[Prompt]) -> None:
+        """A vLLM server samples m rollouts of a prompt at once. All ranks raise, or none."""
+        m = self.trainer.num_generations
+        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
+        if not all(ranks.gather([whole])):
+            raise AlgorithmError(
+                f"a vLLM server samples num_generations={m} rollouts of a prompt at once; ask for "
+                "a multiple of them, or set vllm_mode=colocate"
+            )
 
 
 def checked(reward: Any, name: str, step: str) -> Any:

@@ -5,6 +5,7 @@ import functools
 import inspect
 import os
 import sys
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -25,7 +26,7 @@ from pods.models import unsloth
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.runs import checkpoints
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
-from pods.training.run_trainer import warm_up
+from pods.training.warm_up import warm_up
 from tests.configs import compose
 from tests.fake_run import TINY
 from tests.test_trainer import adapter, rewards_of, rows
@@ -107,10 +108,11 @@ def trainer_of(config, policy, folder, engine=None):
     class Loop(TrainerCallback):
         def on_train_begin(self, *_, **__):
             if config.warm_up:
-                warm_up(trainer)
+                warm_up(trainer, config, lambda name: nullcontext())
 
         def on_step_end(self, args, state, *_, **__):
-            guarded = trainer.guard.metrics if trainer.guard else {}
+            guard = trainer.sampler.guard
+            guarded = guard.metrics if guard else {}
             steps.append({"kept": trainer.newest.selection.kept.tolist(), **guarded})
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
@@ -262,8 +264,8 @@ def notebook(folder):
         trained: list[int] = []
 
         class Watch(PodsTrainer):
-            def hand_over(self, record, trained=trained):
-                batch, record = super().hand_over(record)
+            def build_trl_batch(self, record, trained=trained):
+                batch, record = super().build_trl_batch(record)
                 trained.append(len(batch["completion_ids"]))
                 return batch, record
 

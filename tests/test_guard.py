@@ -50,7 +50,7 @@ class Silent:
 
 def guarded(**fault):
     trainer = build(SETTINGS, dataset=rows(), wrap=lambda engine: Faulty(engine, **fault))
-    return trainer, trainer.guard, trainer.engine
+    return trainer, trainer.sampler.guard, trainer.sampler.engine
 
 
 def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():

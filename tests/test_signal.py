@@ -66,7 +66,7 @@ def made_up(questions: int, rollouts: int, mean: np.ndarray, seed: int = 0) -> P
     )
 
 
-def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> Scripted:
+def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> PodsTrainer:
     """A trainer on a small model whose rollouts are a function of prompt and index, which takes
     `rows` rollouts of a prompt."""
     arguments = PodsConfig(
@@ -92,7 +92,14 @@ def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> S
     for name, parameter in model.named_parameters():
         if "lora_B" in name:  # else the gradient of lora_A is 0
             torch.nn.init.normal_(parameter, std=0.2)
-    return Scripted(model, graded, arguments, data, processing_class=tokenizer_at(MODEL))
+    return PodsTrainer(
+        model,
+        graded,
+        arguments,
+        data,
+        processing_class=tokenizer_at(MODEL),
+        sampler=Scripted,
+    )
 
 
 def parameters_of(trainer: PodsTrainer) -> list[torch.Tensor]:
@@ -148,7 +155,7 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
     trainer = trainer_of(tmp_path, loss)
     wanted = [prompt for prompt in step.prompts for _ in range(4)]
     pairs = zip(wanted, places, strict=True)
-    rollouts = [trainer.draw_share([(prompt, place % 4)])[0] for prompt, place in pairs]
+    rollouts = [trainer.sampler.sample([(prompt, place % 4)])[0] for prompt, place in pairs]
     scores = torch.as_tensor(trainer.score(wanted, rollouts))
     batch = trainer.tensors([prompt.row["prompt"] for prompt in wanted], rollouts, scores)
     trainer.current_gradient_accumulation_steps = 1
@@ -170,10 +177,10 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
         if len(drawn) == 2:
             raise KeyboardInterrupt
         drawn.append(wanted[0][0])
-        return Scripted.draw_share(trainer, wanted)
+        return Scripted(trainer).sample(wanted)
 
     file.unlink()
-    monkeypatch.setattr(trainer, "draw_share", draw)
+    monkeypatch.setattr(trainer.sampler, "sample", draw)
     with pytest.raises(KeyboardInterrupt):
         record.record(trainer, prompts, empty(trainer), file, at_once=1)
     monkeypatch.undo()

@@ -22,7 +22,7 @@ from pods.scoring import Rewards
 from pods.tasks import encode_prompts
 from pods.training import logs
 from pods.training.build import build_trainer
-from pods.training.loop import RunCallback
+from pods.training.loop import RunCallback, schedule_by_clock
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY
@@ -77,10 +77,11 @@ def build(overrides, *, dataset, algorithm=None, wrap=None, clock=None):
     return trainer
 
 
-def callback_of(trainer, *overrides):
+def callback_of(trainer, *overrides, clock=None):
     """The callback of a new run with this trainer."""
     config = compose(*overrides)
-    return RunCallback(config, RunFolder(config), trainer, rewards_of(), None, None)
+    folder = RunFolder(config)
+    return RunCallback(config, folder, trainer, clock or Clock(), rewards_of(), None, None)
 
 
 def adapter(trainer):
@@ -130,7 +131,7 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
         return Selection(kept[::-1], numbers[::-1] if own else None)
 
     def checked(record):
-        batch, record = hand_over(record)
+        batch, record = build_trl_batch(record)
         steps.append(record)
         assert record.selection.kept.tolist() == kept.tolist()
         expected = numbers
@@ -145,7 +146,7 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"]
     trainer = build(["prompts_per_step=2", *sizes], dataset=rows(), algorithm=uneven)
-    hand_over, trainer.hand_over = trainer.hand_over, checked
+    build_trl_batch, trainer.build_trl_batch = trainer.build_trl_batch, checked
     trainer.train()
     assert len(steps) == 3
 
@@ -205,7 +206,7 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
     for correction in (False, True):
         corrected = f"trl.vllm_importance_sampling_correction={correction}"
         trainer = build([*keys, corrected], dataset=rows(), wrap=Understating)
-        trainer.guard = None
+        trainer.sampler.guard = None
         before = adapter(trainer)
         trainer.train()
         moved = [(before[name] - value).flatten() for name, value in adapter(trainer).items()]
@@ -260,11 +261,12 @@ def test_arms_with_unlike_steps_have_one_learning_rate_at_equal_seconds(seconds,
         "budget.train_seconds=300",
         "optimizer.warmup_steps=0.1",
     ]
-    trainer = build(by_time, dataset=rows())
+    trainer, clock = build(by_time, dataset=rows()), Clock()
     trainer.create_optimizer_and_scheduler(num_training_steps=3)
+    schedule_by_clock(trainer.args, trainer.lr_scheduler, clock, 300)
     assert trainer.lr_scheduler.get_last_lr()[0] == 0.0  # the warm-up starts at 0 s
     for step in range(1, 8):  # seven steps, or one
-        trainer.clock.train_seconds = seconds * step / 7
+        clock.train_seconds = seconds * step / 7
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
     rates = [group["lr"] for group in trainer.optimizer.param_groups]

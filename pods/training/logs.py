@@ -21,7 +21,7 @@ from pods.clock import STEP_PHASES, ByPhase, Clock
 from pods.config.errors import UserError, one_line
 from pods.config.keys import TrainConfig
 from pods.files import write_atomic
-from pods.metrics import Metrics, summary
+from pods.metrics import Metrics
 from pods.rewards import Scorer
 from pods.rollouts import Record
 from pods.runs import ledger
@@ -80,7 +80,6 @@ class Meter:
         }
         for prefix, values in by_phase.items():
             line |= {prefix + phase: value for phase, value in values.items()}
-        line |= summary(record)
         line |= self.counters
         line |= others
         for name in OF_UPDATE:
