@@ -51,8 +51,8 @@ class Stream:
     """The prompts of one step and those after it, all of them different while the data has others.
 
     rows: (P,) rows that TRL sends for the step. place: of its first prompt in the data's
-    order; `next` is that after its newest. order: None if there is none (TrlSeam.data_order): then
-    there are no fresh prompts.
+    order; `next` is that after its newest. order: None if there is none (TrlAdapter.data_order):
+    then there are no fresh prompts.
     """
 
     def __init__(self, rows: list[Row], place: int, order: DataOrder | None) -> None:

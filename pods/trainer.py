@@ -41,7 +41,7 @@ from pods.rehearsal import (
     rehearse_on_first_rows,
 )
 from pods.rollouts import Driver
-from pods.seam import Sampler, Tensors, TrlSampler, TrlSeam, changed
+from pods.trl_adapter import Sampler, Tensors, TrlAdapter, TrlSampler, changed
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
@@ -59,7 +59,7 @@ PAPER = {  # of the model card
 }
 
 
-class PodsTrainer(TrlSeam):
+class PodsTrainer(TrlAdapter):
     """Trainer for PODS, policy optimization with down-sampled rollouts (arXiv 2504.13818).
 
     It is [`~trl.GRPOTrainer`] whose update sees only the rollouts that an algorithm keeps. Loss,

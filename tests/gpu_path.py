@@ -53,7 +53,7 @@ PARAMS = (
     "detokenize",
     "seed",
 )
-NAMES = [  # in Unsloth's trainer: those that pods/seam.py reads, and what turns off other kernels
+NAMES = [  # in Unsloth's trainer: what trl_adapter.py reads, and what turns off other kernels
     "_unsloth_seq_packing_grad_ok",
     "_unsloth_seq_packing_grad_unsafe_T",
     "UNSLOTH_GRPO_PREFIX_GROUPER",

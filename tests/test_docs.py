@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from pods.batch import AlgorithmError
 from pods.config import command
-from pods.seam import TrlSampler
 from pods.trainer import STATE
+from pods.trl_adapter import TrlSampler
 from tests import processes
 from tests.conftest import ROOT
 

@@ -8,8 +8,8 @@ import torch
 
 from pods.config.errors import RunFailed
 from pods.engines import Completion, LivePolicy, Request
-from pods.seam import TrlSeam
 from pods.training.guard import Guard
+from pods.trl_adapter import TrlAdapter
 from tests.test_trainer import build, rows
 
 SETTINGS = [
@@ -138,4 +138,4 @@ def test_the_trainers_log_probabilities_are_asked_for_as_in_every_trl():
         accelerator=SimpleNamespace(device="cpu"),
         _get_per_token_logps_and_entropies=scored,
     )
-    assert TrlSeam.token_logprobs(trainer, [5, 6], [7]).tolist() == [-1]
+    assert TrlAdapter.token_logprobs(trainer, [5, 6], [7]).tolist() == [-1]

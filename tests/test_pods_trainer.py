@@ -24,7 +24,7 @@ from pods.batch import AlgorithmError, Rollout, Selection
 from pods.config.errors import UserError
 from pods.engines import Completion
 from pods.rollouts import RewardError
-from pods.seam import TrlSampler
+from pods.trl_adapter import TrlSampler
 from tests.conftest import ROOT
 
 MODEL = str(ROOT / "pods" / "tiny_policy")

@@ -22,7 +22,7 @@ NO_SAMPLING = (  # keys of a generation_config that TRL sets, or that choose no 
 class TrlEngine:
     """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
 
-    generate_ids: of pods.seam.TrlSeam, (prompts, evaluation, greedy) -> token ids of each
+    generate_ids: of pods.trl_adapter.TrlAdapter, (prompts, evaluation, greedy) -> token ids of each
     completion, log-probabilities or None. ends: the tokens that end a completion, the tokenizer's
     first.
     """

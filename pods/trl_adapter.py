@@ -45,7 +45,7 @@ class Generation(NamedTuple):
     tool_images: list
 
 
-class TrlSeam(trl.GRPOTrainer):
+class TrlAdapter(trl.GRPOTrainer):
     """GRPOTrainer with public names, which trains the same. A subclass may say what a step is and
     what a checkpoint adds: train_batch, write_state, read_state."""
 
@@ -177,7 +177,7 @@ class TrlSeam(trl.GRPOTrainer):
     def has_own_order(cls) -> bool:
         """Whether a subclass chooses the rows of a step itself."""
         names = ("_get_train_sampler", "get_train_dataloader")
-        return any(getattr(cls, name) is not getattr(TrlSeam, name) for name in names)
+        return any(getattr(cls, name) is not getattr(TrlAdapter, name) for name in names)
 
     @cached_property
     def data_order(self) -> DataOrder | None:
@@ -307,7 +307,7 @@ class Sampler(Protocol):
 class TrlSampler:
     """TRL's own generation, whichever it is: transformers' generate or vLLM."""
 
-    def __init__(self, trainer: TrlSeam) -> None:
+    def __init__(self, trainer: TrlAdapter) -> None:
         self.trainer = trainer
 
     def sample(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
