@@ -71,7 +71,7 @@ def train(config: TrainConfig) -> None:
             from pods.runs import folder as runs
             from pods.tasks import splits
             from pods.training import build, loop, trl_keys
-            from pods.training.check import rehearse
+            from pods.training.check import check_algorithm
 
             trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
@@ -79,8 +79,8 @@ def train(config: TrainConfig) -> None:
             tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             questions = splits.load_prompts(config, tokenizer, rewards.scorer.grade)
-            rewards.rehearse(questions[0])
-            rehearse(config, list(islice(questions, 4 * config.prompts_per_step)))
+            rewards.dry_run(questions[0])
+            check_algorithm(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             split = {"questions of the train split": runs.digest_of_questions(questions)}

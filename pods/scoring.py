@@ -95,7 +95,7 @@ class Rewards(AbstractContextManager):
             self.scores = self.scorer.score(completions, answer, kind, prompts)
         return self.scores[name]
 
-    def rehearse(self, row: dict[str, Any]) -> None:
+    def dry_run(self, row: dict[str, Any]) -> None:
         """Call the user's functions on two made-up completions of a question."""
         columns = {name: [value, value] for name, value in row.items()} | MADE_UP
         columns["prompts"] = columns.pop("prompt")

@@ -24,6 +24,12 @@ from trl.trainer.utils import get_config_model_id
 
 from pods import by_name, ranks
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
+from pods.dry_run import (
+    dry_run_on_first_rows,
+    numbered,
+    refuse_few_rows,
+    refuse_multi_turn,
+)
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.metrics import Metrics, summary
@@ -33,12 +39,6 @@ from pods.pods_config import (
     MEAN_OVER_ROWS,
     MEAN_OVER_TOKENS,
     PodsConfig,
-)
-from pods.rehearsal import (
-    numbered,
-    refuse_few_rows,
-    refuse_multi_turn,
-    rehearse_on_first_rows,
 )
 from pods.rollouts import Driver
 from pods.trl_adapter import Sampler, Tensors, TrlAdapter, TrlSampler, changed
@@ -124,7 +124,7 @@ class PodsTrainer(TrlAdapter):
         gives_logprobs = args.use_vllm or sampler is not None
         for problem in args.problems(function):
             raise ValueError(problem)
-        rehearse_on_first_rows(
+        dry_run_on_first_rows(
             args, function, advantage, reward_funcs, train_dataset, eval_dataset, gives_logprobs
         )
         if not type(self).has_own_order():

@@ -260,7 +260,7 @@ class TrlAdapter(trl.GRPOTrainer):
         self.model.train(training)  # Unsloth changes the mode
         return logprobs[0].float().cpu()
 
-    def rehearse(self, batch: Tensors) -> None:
+    def dry_run_update(self, batch: Tensors) -> None:
         """Forward and backward of one micro-batch beside Adam's moments; nothing of it stays."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()

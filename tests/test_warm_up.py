@@ -94,12 +94,12 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
     )
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    trainer.rehearse(batch)
+    trainer.dry_run_update(batch)
     assert sum(t.nbytes for t in taken) >= 2 * bytes_each * trained
     assert taken[0].dtype == (torch.uint8 if bytes_each == 1 else torch.float32)
     taken.clear()
     trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
-    trainer.rehearse(batch)
+    trainer.dry_run_update(batch)
     assert sum(t.nbytes for t in taken) < 2 * bytes_each * trained
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, ranks, rehearsal
+from pods import by_name, dry_run, ranks
 from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
@@ -56,7 +56,7 @@ def try_out(overrides: list[str]) -> None:
     config = command.typed(TrainConfig, composed)
     settle(config)
     check(config)
-    rehearse(config)
+    check_algorithm(config)
 
 
 def card(config: TrainConfig) -> Iterator[str]:
@@ -254,10 +254,12 @@ def files(config: TrainConfig) -> Iterator[str]:
         own.refuse_unreadable(config.task)
 
 
-def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:
+def check_algorithm(
+    config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)
+) -> None:
     """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
     algorithm, advantage = by_name.chosen(config)
-    rehearsal.rehearse(
+    dry_run.dry_run(
         algorithm,
         advantage,
         weights=reward_weights(config.rewards),

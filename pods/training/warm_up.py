@@ -42,7 +42,7 @@ def warm_up(
         trainer.score(prompts, rollouts)
     batch = longest_batch(trainer, rows[0], requests[0].prompt, limits.max_completion_length)
     with phase("update"):
-        trainer.rehearse(batch)
+        trainer.dry_run_update(batch)
 
 
 def longest_batch(trainer: PodsTrainer, row: Row, tokens: list[int], length: int) -> Tensors:
