@@ -30,9 +30,9 @@ def resolve(config: DictConfig) -> dict[str, str]:
 
 def check(config: TrainConfig, swept: Collection[str]) -> None:
     """Check what needs no data and no model, in a sweep of every job before the first starts."""
-    from pods.training.check import check, settle
+    from pods.training.check import check, resolve_defaults
 
-    settle(config)
+    resolve_defaults(config)
     check(config)
     if any(key.startswith(("trl", "optimizer.name")) for key in swept):
         from pods.engines import choose

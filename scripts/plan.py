@@ -53,7 +53,7 @@ def record(config: PlanConfig, training: TrainConfig, target: Target) -> "Pool":
     """The recorded rollouts of a checkpoint; those that its file holds are not sampled again."""
     from pods.engines import choose
     from pods.signal.pool import settings, stored
-    from pods.training.check import settle
+    from pods.training.check import resolve_defaults
 
     file = config.output_dir / config.run / f"signal-{target.name}.npz"
     facts = {
@@ -69,7 +69,7 @@ def record(config: PlanConfig, training: TrainConfig, target: Target) -> "Pool":
     if len(pool.rows) >= config.questions:
         return pool
     sampling = settings(training, config.rollouts)
-    settle(sampling)
+    resolve_defaults(sampling)
     load = choose.loader(sampling)
     from pods.signal import record as recording
     from pods.training import build

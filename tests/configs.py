@@ -14,7 +14,7 @@ from pods import by_name, tasks
 from pods.config import command, sweeps
 from pods.config.keys import TaskKeys, TrainConfig
 from pods.config.mistakes import validated
-from pods.training.check import check, settle
+from pods.training.check import check, resolve_defaults
 
 OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
 
@@ -22,7 +22,7 @@ OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
 def compose(*overrides: str) -> TrainConfig:
     """The checked training config with these overrides, on the CPU's backend and optimiser."""
     config = command.typed(TrainConfig, composed(*overrides))
-    settle(config)
+    resolve_defaults(config)
     check(config)
     return config
 

@@ -1,4 +1,4 @@
-"""Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
+"""Rules across keys, resolved sizes and schedules; test_config.py has the bounds of one key."""
 
 import re
 from dataclasses import fields
@@ -162,7 +162,7 @@ algorithm.draws_m = True
         ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, None),
     ],
 )
-def test_an_algorithm_settles_n_m_the_micro_batch_and_the_rule(
+def test_an_algorithm_resolves_n_m_the_micro_batch_and_the_rule(
     overrides, n, m, micro_batch_size, rule, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

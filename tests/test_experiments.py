@@ -16,7 +16,7 @@ from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig
 from pods.models.policy import Policy
 from pods.training.build import trl_arguments
-from pods.training.check import settle
+from pods.training.check import resolve_defaults
 from tests.configs import compose, get
 from tests.conftest import ROOT
 
@@ -187,7 +187,7 @@ def names():
             compose = partial(command.compose, "train")
             composed.run = sweeps.name(composed, list(overrides), [], compose)
             config = command.typed(TrainConfig, composed)
-            settle(config)
+            resolve_defaults(config)
             runs.add(config.run)
     return runs
 

@@ -14,7 +14,7 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, keys, typed_as, typed_list
 from pods.evaluation.config import EvaluateConfig
 from pods.training.check import check as check_all
-from pods.training.check import settle
+from pods.training.check import resolve_defaults
 from tests.configs import compose, composed
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
@@ -101,7 +101,7 @@ def sweep(monkeypatch, tmp_path):
 
 
 def check(config, swept):
-    settle(config)
+    resolve_defaults(config)
     check_all(config)
 
 

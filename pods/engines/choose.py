@@ -41,7 +41,7 @@ def vllm_obstacle(dtype: str | None) -> str | None:
     return None
 
 
-def settle(config: TrainConfig) -> str:
+def resolve_auto(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
         if DRIVER.exists():
@@ -69,9 +69,9 @@ def settle(config: TrainConfig) -> str:
 
 
 def loader(config: TrainConfig) -> Callable[[TrainConfig, Tokenizer], Policy]:
-    """Settle the config and say how; what loads its policy. Unsloth is imported here, before the
+    """Resolve the config and say how; what loads its policy. Unsloth is imported here, before the
     packages that it rewrites."""
-    ranks.say(settle(config))
+    ranks.say(resolve_auto(config))
     set_threads(config.threads)
     if config.backend != "unsloth":
         return load_transformers
@@ -113,7 +113,7 @@ def for_evaluation(name: str, config: TrainConfig) -> tuple[str, str]:
 
 
 def for_training(config: TrainConfig) -> tuple[str, str]:
-    """The engine of a training and why; config.backend must be settled. Raises UserError."""
+    """The engine of a training and why; config.backend must be resolved. Raises UserError."""
     name, reason = config.engine, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
@@ -223,7 +223,7 @@ def build(
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
-    """The engine that the config names (settled), or None if TRL's trainer generates."""
+    """The engine that the config names (resolved), or None if TRL's trainer generates."""
     name = config.engine
     if functions.is_path(name):
         return functions.load("engine", name)(config, policy)

@@ -35,7 +35,7 @@ warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*` is deprecated
 class RunConfig(PodsConfig):
     """PodsConfig of a run, which takes one card also where it sees several."""
 
-    n_gpu = 1  # of a process, however many it sees (choose.settle says so)
+    n_gpu = 1  # of a process, however many it sees (choose.resolve_auto says so)
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:

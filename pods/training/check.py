@@ -19,7 +19,7 @@ from pods.tasks import own, splits
 LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's name has up to 255
 
 
-def settle(config: TrainConfig) -> None:
+def resolve_defaults(config: TrainConfig) -> None:
     """Set what follows from other keys, before `check`: a micro-batch holds at most a rank's share
     of the step; a schedule follows what ends the run."""
     rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
@@ -54,7 +54,7 @@ def try_out(overrides: list[str]) -> None:
     composed = command.compose("train", overrides)
     by_name.resolve(composed)
     config = command.typed(TrainConfig, composed)
-    settle(config)
+    resolve_defaults(config)
     check(config)
     check_algorithm(config)
 

@@ -19,7 +19,7 @@ class EngineSampler:
 
     Args:
         trainer: whose policy is sampled from.
-        config: of the run; its engine is settled (pods.engines.choose).
+        config: of the run; its engine is resolved (pods.engines.choose).
         policy: the model, its tokenizer and end tokens.
         engine: generates; None: TRL's own generation does.
     """
