@@ -23,7 +23,7 @@ from pods.batch import (
 )
 from pods.config.errors import UserError
 from pods.history import History, remember
-from pods.needs import needs_of
+from pods.requirements import requirements_of
 from pods.rollouts import Driver
 
 if TYPE_CHECKING:  # TRL and datasets: a mistake in a config waits for neither
@@ -201,10 +201,11 @@ def dry_run(
         right = rng.random(len(prompts)) < shares
         return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
 
+    reads_logprobs = gives_logprobs and requirements_of(algorithm).reads_logprobs
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        draw=partial(fake_rollouts, rng, gives_logprobs and needs_of(algorithm).reads_logprobs),
+        draw=partial(fake_rollouts, rng, reads_logprobs),
         score=score,
         weights=weights,
         correct=correct,

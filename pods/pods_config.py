@@ -8,7 +8,7 @@ import trl
 from trl.trainer.utils import get_callable_name
 
 from pods.batch import Algorithm
-from pods.needs import misfits, needs_of
+from pods.requirements import conflicts, requirements_of
 
 Kwargs = dict | str | None  # name -> value; a command line has it as JSON
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
@@ -116,10 +116,10 @@ class PodsConfig(trl.GRPOConfig):
             )
 
     def problems(self, algorithm: Algorithm, **changed: bool) -> Iterator[str]:
-        """One line for each value that does not fit the algorithm, some of whose needs (`Needs`)
-        may be changed."""
-        return misfits(
-            replace(needs_of(algorithm), **changed),
+        """One line for each value that does not fit the algorithm, some of whose
+        `Requirements` may be changed."""
+        return conflicts(
+            replace(requirements_of(algorithm), **changed),
             get_callable_name(algorithm),
             n=self.rollouts_per_prompt,
             m=self.num_generations,

@@ -26,7 +26,7 @@ from pods.batch import (
 )
 from pods.config.errors import UserError
 from pods.config.functions import FAILURES, contained, place
-from pods.needs import needs_of
+from pods.requirements import requirements_of
 from pods.rules import checked
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
@@ -89,7 +89,7 @@ class Driver:
             correct = by_function[self.correct] > 0
         if all(completion.logprobs is not None for completion in completions):
             logprobs = [mean(completion.logprobs) for completion in completions]
-        elif needs_of(self.algorithm).reads_logprobs:
+        elif requirements_of(self.algorithm).reads_logprobs:
             name = getattr(self.algorithm, "__name__", self.algorithm)
             raise AlgorithmError(
                 f"algorithm {name} reads log-probabilities, and the generation gives none; set "

@@ -99,7 +99,7 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
     """The cells to simulate, each with its algorithm and its advantage function; first GRPO at the
     run's own sizes, and the run's own cell."""
     from pods.by_name import chosen
-    from pods.needs import needs_of
+    from pods.requirements import requirements_of
     from pods.signal.simulate import Candidate
 
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
@@ -122,9 +122,9 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
             functions = chosen(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
-        needs = needs_of(functions[0])
+        requirements = requirements_of(functions[0])
         for size in own:
-            if size[1] == size[2] or not (needs.draws_m or needs.keeps_all):
+            if size[1] == size[2] or not (requirements.draws_m or requirements.keeps_all):
                 cells[Candidate(name, *size)] = functions
     return cells
 

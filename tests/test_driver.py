@@ -20,8 +20,8 @@ from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
 from pods.by_name import prepared
 from pods.engines import Completion
 from pods.metrics import summary
-from pods.needs import needs_of
 from pods.order import DataOrder, Stream
+from pods.requirements import requirements_of
 from pods.rollouts import Driver
 from tests.steps import Fresh
 
@@ -208,17 +208,17 @@ def test_what_an_algorithm_says_of_itself_is_true(name):
     n, m = (2, 2) if name == "grpo_ga" else (6, 2)
     scores = [[float(i % 2 and i % 4 < 2)] for i in range(99)]
     record = driver(noted, scores, correct="reward", max_rounds=9)[0](step_of(2, n, m))
-    needs = needs_of(ALGORITHMS[name])
-    assert needs.own_advantages == (getattr(returned[0], "advantages", None) is not None)
-    assert needs.keeps_all == (len(record.selection.kept) == len(record.batch))
+    requirements = requirements_of(ALGORITHMS[name])
+    assert requirements.own_advantages == (getattr(returned[0], "advantages", None) is not None)
+    assert requirements.keeps_all == (len(record.selection.kept) == len(record.batch))
     if n != m:
-        assert needs.draws_m == (set(np.bincount(record.batch.prompt)) == {m})
-    assert needs.takes_rule == (name == "pods")
-    assert not needs.reads_logprobs
+        assert requirements.draws_m == (set(np.bincount(record.batch.prompt)) == {m})
+    assert requirements.takes_rule == (name == "pods")
+    assert not requirements.reads_logprobs
 
 
 def test_the_attributes_stay_where_an_algorithm_gets_parameters():
-    assert needs_of(prepared("algorithm", "cppo", {"each": 1})).own_advantages
+    assert requirements_of(prepared("algorithm", "cppo", {"each": 1})).own_advantages
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel
 
 from pods import ranks
-from pods.by_name import needs_of_algorithm
+from pods.by_name import requirements_of_name
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
@@ -161,7 +161,7 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
                 "trl.vllm_importance_sampling_correction=true, and it gives no log-probabilities; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"
             )
-        if needs_of_algorithm(config.algorithm).reads_logprobs:
+        if requirements_of_name(config.algorithm).reads_logprobs:
             yield (
                 f"algorithm={config.algorithm} reads log-probabilities, and it gives none; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"

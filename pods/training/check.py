@@ -12,7 +12,7 @@ from pods.config import command, functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, grader, reward_weights
 from pods.models import locate
-from pods.needs import misfits
+from pods.requirements import conflicts
 from pods.rewards import FUNCTIONS
 from pods.tasks import own, splits
 
@@ -69,7 +69,7 @@ def card(config: TrainConfig) -> Iterator[str]:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
-    if by_name.needs_of_algorithm(config.algorithm).takes_rule and config.rule is None:
+    if by_name.requirements_of_name(config.algorithm).takes_rule and config.rule is None:
         yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
     by_name.chosen(config)
 
@@ -79,9 +79,9 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     number of processes; the adapter's alpha."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
-    needs = by_name.needs_of_algorithm(name)
-    yield from misfits(
-        needs,
+    requirements = by_name.requirements_of_name(name)
+    yield from conflicts(
+        requirements,
         name,
         n=n,
         m=m,

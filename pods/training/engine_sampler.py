@@ -9,7 +9,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import Engine, LivePolicy, Request, Work, choose, texts
 from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy
-from pods.needs import needs_of
+from pods.requirements import requirements_of
 from pods.trainer import PodsTrainer
 from pods.training.guard import Guard
 
@@ -41,7 +41,7 @@ class EngineSampler:
                 updates=trainer.num_iterations,
             )
         # Whether rollouts keep them: TRL's loss corrects by them, or the algorithm reads them.
-        reads_logprobs = needs_of(trainer.driver.algorithm).reads_logprobs
+        reads_logprobs = requirements_of(trainer.driver.algorithm).reads_logprobs
         self.keeps_logprobs = choose.corrects(config) or reads_logprobs
 
     def sample(self, wanted: Sequence[tuple[Prompt, int]]) -> list[Rollout]:
