@@ -23,9 +23,9 @@ from pods.models import locate
 
 
 def resolve(config: DictConfig) -> dict[str, str]:
-    from pods import by_name  # --help waits for no numpy
+    from pods import registry  # --help waits for no numpy
 
-    return by_name.resolve(config)
+    return registry.resolve(config)
 
 
 def check(config: TrainConfig, swept: Collection[str]) -> None:

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers import TrainerCallback, set_seed
 from trl.trainer.utils import get_config_model_id
 
-from pods import by_name, ranks
+from pods import ranks, registry
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
 from pods.dry_run import (
     dry_run_on_first_rows,
@@ -120,7 +120,7 @@ class PodsTrainer(TrlAdapter):
         refuse_multi_turn(
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )
-        function, advantage = by_name.chosen(args, algorithm)
+        function, advantage = registry.algorithm_and_advantage(args, algorithm)
         gives_logprobs = args.use_vllm or sampler is not None
         for problem in args.problems(function):
             raise ValueError(problem)

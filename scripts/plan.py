@@ -98,7 +98,7 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
     """The cells to simulate, each with its algorithm and its advantage function; first GRPO at the
     run's own sizes, and the run's own cell."""
-    from pods.by_name import chosen
+    from pods.registry import algorithm_and_advantage
     from pods.requirements import requirements_of
     from pods.signal.simulate import Candidate
 
@@ -119,7 +119,7 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
         if name != training.algorithm:
             changes["algorithm_kwargs"] = {}
         try:
-            functions = chosen(training.model_copy(update=changes))
+            functions = algorithm_and_advantage(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
         requirements = requirements_of(functions[0])

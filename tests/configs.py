@@ -10,7 +10,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from pods import by_name, tasks
+from pods import registry, tasks
 from pods.config import command, sweeps
 from pods.config.keys import TaskKeys, TrainConfig
 from pods.config.mistakes import validated
@@ -37,7 +37,7 @@ def composed(*overrides: str) -> DictConfig:
     config = copy.deepcopy(_chosen(*(override.input_line for override in groups)))
     others = [override for override in parsed if not sweeps.is_group(override)]
     ConfigLoaderImpl._apply_overrides_to_config(others, config)
-    by_name.resolve(config)
+    registry.resolve(config)
     return config
 
 

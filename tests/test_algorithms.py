@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS, all_advantages, inclusion
 from pods.batch import Batch, Prompt, Selection, Step, Visit
-from pods.by_name import prepared
 from pods.history import exploration
+from pods.registry import bind
 from pods.rules import RULES
 from tests.conftest import ROOT
 from tests.steps import Fresh
@@ -74,7 +74,7 @@ cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 )
 def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measure):
     step = step_of(len(batch.groups), 5, m)
-    algorithm = prepared("algorithm", "pods", {}, RULES[rule]) if rule else "pods"
+    algorithm = bind("algorithm", "pods", {}, RULES[rule]) if rule else "pods"
     asked, value = drive(algorithm, step, batch)
     assert asked == [(step.prompts, 5)]
     kept, best = [], []
@@ -89,7 +89,7 @@ def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measu
 
 
 def test_pods_draws_from_the_generator_of_the_step():
-    algorithm = prepared("algorithm", "pods", {}, RULES["random"])
+    algorithm = bind("algorithm", "pods", {}, RULES["random"])
     batch = groups(range(20))
     kept = [kept_of(drive(algorithm, step_of(1, 20, 5, seed=s), batch)[1]) for s in (3, 3, 4)]
     assert kept[0] == kept[1] != kept[2]

@@ -17,10 +17,10 @@ from trl.trainer.utils import RepeatSampler
 from pods import advantages, history
 from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
-from pods.by_name import prepared
 from pods.engines import Completion
 from pods.metrics import summary
 from pods.order import DataOrder, Stream
+from pods.registry import bind
 from pods.requirements import requirements_of
 from pods.rollouts import Driver
 from tests.steps import Fresh
@@ -218,7 +218,7 @@ def test_what_an_algorithm_says_of_itself_is_true(name):
 
 
 def test_the_attributes_stay_where_an_algorithm_gets_parameters():
-    assert requirements_of(prepared("algorithm", "cppo", {"each": 1})).own_advantages
+    assert requirements_of(bind("algorithm", "cppo", {"each": 1})).own_advantages
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from pods import by_name
+from pods import registry
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig
@@ -183,7 +183,7 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            by_name.resolve(composed)
+            registry.resolve(composed)
             compose = partial(command.compose, "train")
             composed.run = sweeps.name(composed, list(overrides), [], compose)
             config = command.typed(TrainConfig, composed)

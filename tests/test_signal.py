@@ -9,7 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from pods import PodsConfig, PodsTrainer, by_name
+from pods import PodsConfig, PodsTrainer, registry
 from pods.advantages import over_kept
 from pods.batch import Selection
 from pods.config.command import CONFIG_DIR, compose, typed
@@ -145,7 +145,7 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
     prompts = record.prompts_of(one.train_dataset, 3, seed=0)
     pool = record.record(one, prompts, empty(one), tmp_path / "pool.npz", at_once=2)
     simulator = Simulator(pool, loss, 12)
-    grpo = by_name.prepared("algorithm", "grpo", {})
+    grpo = registry.bind("algorithm", "grpo", {})
     rng = np.random.default_rng(0)
     (step,) = simulator.records(grpo, over_kept, Candidate("grpo", 3, 4, 4), 1, rng)
     places = np.array([rollout.place for rollout in step.rollouts])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pods import by_name
+from pods import registry
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
@@ -92,7 +92,7 @@ def sweep(monkeypatch, tmp_path):
 
         monkeypatch.setattr(sys, "argv", ["train.py", "-m", *overrides])
         try:
-            command.command("train", TrainConfig, resolve=by_name.resolve, check=check)(main)()
+            command.command("train", TrainConfig, resolve=registry.resolve, check=check)(main)()
         except SystemExit as end:
             started.append(end.code)
         return started

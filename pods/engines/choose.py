@@ -13,13 +13,13 @@ import torch
 from pydantic import BaseModel
 
 from pods import ranks
-from pods.by_name import requirements_of_name
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
 from pods.models import unsloth
 from pods.models.policy import Policy, load_transformers, set_threads
+from pods.registry import requirements_of_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, dry_run, ranks
+from pods import dry_run, ranks, registry
 from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
@@ -52,7 +52,7 @@ def check(config: TrainConfig) -> None:
 def try_out(overrides: list[str]) -> None:
     """All checks of `train.py <overrides>` that need neither its data nor a model."""
     composed = command.compose("train", overrides)
-    by_name.resolve(composed)
+    registry.resolve(composed)
     config = command.typed(TrainConfig, composed)
     resolve_defaults(config)
     check(config)
@@ -69,9 +69,9 @@ def card(config: TrainConfig) -> Iterator[str]:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
-    if by_name.requirements_of_name(config.algorithm).takes_rule and config.rule is None:
+    if registry.requirements_of_name(config.algorithm).takes_rule and config.rule is None:
         yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
-    by_name.chosen(config)
+    registry.algorithm_and_advantage(config)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -79,7 +79,7 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     number of processes; the adapter's alpha."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
-    requirements = by_name.requirements_of_name(name)
+    requirements = registry.requirements_of_name(name)
     yield from conflicts(
         requirements,
         name,
@@ -258,7 +258,7 @@ def check_algorithm(
     config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)
 ) -> None:
     """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
-    algorithm, advantage = by_name.chosen(config)
+    algorithm, advantage = registry.algorithm_and_advantage(config)
     dry_run.dry_run(
         algorithm,
         advantage,

@@ -78,7 +78,7 @@ def resolve(config: "DictConfig") -> dict[str, str]:
     return {}
 
 
-def prepared(
+def bind(
     kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
 ) -> Callable:
     """The function of this kind with its parameters; an algorithm may take the config's `rule`.
@@ -118,10 +118,12 @@ def prepared(
     return update_wrapper(partial(function, **params), function)
 
 
-def chosen(settings: Any, algorithm: Algorithm | None = None) -> tuple[Algorithm, Advantage]:
+def algorithm_and_advantage(
+    settings: Any, algorithm: Algorithm | None = None
+) -> tuple[Algorithm, Advantage]:
     """The algorithm with its rule, and the advantage, of a TrainConfig or PodsConfig; `algorithm`
-    takes the place of the named one. Raises the errors of `prepared`."""
-    rule = prepared("rule", settings.rule or "max_variance", settings.rule_kwargs)
+    takes the place of the named one. Raises the errors of `bind`."""
+    rule = bind("rule", settings.rule or "max_variance", settings.rule_kwargs)
     name = algorithm or settings.algorithm
-    function = prepared("algorithm", name, settings.algorithm_kwargs, rule)
-    return function, prepared("advantage", settings.advantage, settings.advantage_kwargs)
+    function = bind("algorithm", name, settings.algorithm_kwargs, rule)
+    return function, bind("advantage", settings.advantage, settings.advantage_kwargs)
