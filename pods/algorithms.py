@@ -88,11 +88,11 @@ def dapo(step: Step, rounds: int = 4):
     """
     batch = yield step.prompts, step.m
     for _ in range(rounds - 1):
-        missing = step.P - len(batch.alive)
+        missing = step.P - len(batch.with_signal)
         if missing <= 0:
             break
         batch = yield step.fresh(missing), step.m
-    return batch.of(batch.alive[: step.P])
+    return batch.of(batch.with_signal[: step.P])
 
 
 dapo.draws_m = True
@@ -107,9 +107,9 @@ def speed(step: Step, screen: int = 4, pool: int = 2):
     that pass and find no place in the step are not kept for the next one.
     """
     prompts = [*step.prompts, *step.fresh((pool - 1) * step.P)]
-    screen = max(2, min(screen, step.n - 1))  # one rollout is never alive
+    screen = max(2, min(screen, step.n - 1))  # one rollout never has signal
     batch = yield prompts, screen
-    chosen = batch.alive[: step.P]
+    chosen = batch.with_signal[: step.P]
     if len(chosen) and step.n > screen:
         batch = yield [prompts[p] for p in chosen], step.n - screen
     kept = keep(batch, max_variance, step.m)

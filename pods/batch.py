@@ -65,7 +65,7 @@ class Visit(NamedTuple):
     step: int  # optimiser steps done before it
     reward: float  # mean over the rollouts that a function gave a number
     correct: float | None  # share in 0..1; None where nothing grades
-    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
+    has_signal: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
 
 
 Visits = Mapping[str, Sequence[Visit]]  # question -> its visits, the oldest first
@@ -136,7 +136,7 @@ class Batch:
         return [read_only(np.flatnonzero(self.prompt == p)) for p in range(np.max(self.prompt) + 1)]
 
     @cached_property
-    def alive(self) -> np.ndarray:
+    def with_signal(self) -> np.ndarray:
         """Numbers of the prompts that are neither all correct nor all wrong; if nothing grades,
         of those whose rewards differ. Ascending."""
         values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
@@ -178,5 +178,7 @@ class Record:
             correct = None
             if batch.correct is not None:
                 correct = mean(batch.correct[group])
-            visit = Visit(self.step.number, mean(batch.rewards[group]), correct, p in batch.alive)
+            visit = Visit(
+                self.step.number, mean(batch.rewards[group]), correct, p in batch.with_signal
+            )
             yield self.prompts[p], visit

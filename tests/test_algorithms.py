@@ -213,13 +213,13 @@ CONTINUED = Batch(  # two more of the second, the fourth and the fifth prompt
 )
 
 
-def test_speed_goes_on_only_with_the_prompts_that_are_alive():
+def test_speed_goes_on_only_with_the_prompts_that_have_signal():
     asked, value = drive("speed", step_of(3, 4, 4), SCREENED, CONTINUED, screen=2)
     assert asked == [(["p0", "p1", "p2", "f0", "f1", "f2"], 2), (["p1", "f0", "f1"], 2)]
     assert kept_of(value) == [2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17]  # n = m: all of them
 
 
-def test_speed_takes_the_first_p_that_are_alive_and_m_of_each():
+def test_speed_takes_the_first_p_that_have_signal_and_m_of_each():
     continued = Batch(CONTINUED.prompt[:16], CONTINUED.rewards[:16])
     asked, value = drive("speed", step_of(2, 4, 2), SCREENED, continued, screen=2, pool=3)
     assert asked[1] == (["p1", "f1"], 2)

@@ -340,7 +340,7 @@ def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit)
         record = record_of(scores, correct)
         summary(record)  # a reward without a number is an ordinary case
     ((prompt, seen),) = record.visits()
-    assert (prompt, seen.correct, seen.alive) == ("a", visit.correct, visit.alive)
+    assert (prompt, seen.correct, seen.alive) == ("a", visit.correct, visit.has_signal)
     assert (seen.step, seen.reward) == (7, pytest.approx(visit.reward, rel=1e-5, nan_ok=True))
 
 

@@ -313,7 +313,7 @@ def test_a_resume_is_exact(algorithm, accumulated, kwargs, step, tmp_path):
     straight = trainer_of(PodsTrainer, tmp_path, **settings)
     straight.train()
     assert straight.fresh_drawn > 0
-    assert any(not visit.alive for visits in straight.history.values() for visit in visits)
+    assert any(not visit.has_signal for visits in straight.history.values() for visit in visits)
     resumed = trainer_of(PodsTrainer, tmp_path / "resumed", **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     assert same(weights(straight), weights(resumed))

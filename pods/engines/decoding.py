@@ -21,7 +21,9 @@ from transformers.masking_utils import sdpa_mask
 from pods.config.errors import RunFailed
 from pods.engines import Completion, Request, Sampling
 
-ALIVE = 0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
+COMPACT_BELOW = (
+    0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
+)
 BLOCK = 64  # tokens by which the cache grows
 GROUPED = "pods_grouped_sdpa"  # a name in transformers' table of attention functions
 
@@ -195,7 +197,7 @@ def decode(
     prompts = [request.prompt for request in requests]
     batch = NextInput(model, tokenizer, prompts, sampling.max_tokens)
     rows = torch.arange(len(seeds), device=device)  # the completions still in the batch
-    alive = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
+    unfinished = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
     lengths = torch.zeros_like(rows)
     tokens = torch.zeros((len(seeds), sampling.max_tokens), dtype=torch.long, device=device)
     token_logprobs = torch.zeros(tokens.shape, device=device)
@@ -217,20 +219,20 @@ def decode(
         if logprobs:
             of_drawn = scores.log_softmax(dim=-1).gather(1, drawn[:, None])
             token_logprobs[rows, step] = of_drawn[:, 0]
-        lengths[rows] += alive
-        alive &= ~ended(tokens, rows, step, sampling, tokenizer)
-        left = int(alive.sum())
+        lengths[rows] += unfinished
+        unfinished &= ~ended(tokens, rows, step, sampling, tokenizer)
+        left = int(unfinished.sum())
         if not left:
             break
         batch.append(drawn)
-        if left < ALIVE * len(rows):
-            batch.select(alive.nonzero()[:, 0])
-            rows = rows[alive]
-            alive = alive[alive]
+        if left < COMPACT_BELOW * len(rows):
+            batch.select(unfinished.nonzero()[:, 0])
+            rows = rows[unfinished]
+            unfinished = unfinished[unfinished]
     # One transfer from the device for all completions.
     ids = tokens.tolist()
     values = token_logprobs.tolist()
-    clipped = set(rows[alive].tolist())
+    clipped = set(rows[unfinished].tolist())
     return [
         Completion(ids[i][:length], i in clipped, values[i][:length] if logprobs else None)
         for i, length in enumerate(lengths.tolist())

@@ -109,7 +109,7 @@ class Simulator:
             phases = priced(prices, record.rounds, lengths, lengths[record.selection.kept])
             seconds += sum(phases.values()) / steps
             groups += len(record.batch.groups)
-            with_signal += len(record.batch.alive)
+            with_signal += len(record.batch.with_signal)
         parts = (weights[:, None] * self.sketches).reshape(len(self.prompts), self.count, -1)
         return Updates(parts.sum(axis=1), squares, total, seconds, with_signal / groups)
 
