@@ -115,7 +115,7 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
     assert "\n" not in str(raised.value)
 
 
-CHANGES = {  # metrics, ledger, history and the rows of the update are made of these afterwards
+CHANGES = {  # metrics, rollout_log, history and the rows of the update are made of these afterwards
     "rewards": lambda batch, kept: operator.isub(batch.rewards, 1),
     "correct": lambda batch, kept: batch.correct.fill(True),
     "prompt": lambda batch, kept: batch.prompt.fill(0),

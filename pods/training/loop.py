@@ -1,4 +1,4 @@
-"""Work between optimiser steps: clock, metrics, ledger, evaluation, checkpoints, budget, signals.
+"""Work between optimiser steps: clock, metrics, rollout_log, evaluation, checkpoints, budget, signals.
 
 A step is all updates on one generation: after it nothing is pending, so a resume is exact.
 """
@@ -37,7 +37,7 @@ from pods.config.keys import TrainConfig
 from pods.config.place import as_typed
 from pods.engines import LivePolicy
 from pods.metrics import Metrics
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints, rollout_log
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
@@ -265,7 +265,7 @@ class RunCallback(TrainerCallback):
                 logger(step, metrics, self.trainer.newest)
             if ranks.is_main():
                 texts = self.config.ledger_texts
-                ledger.append(self.folder.ledger, step, self.trainer.newest, texts)
+                rollout_log.append(self.folder.rollout_log, step, self.trainer.newest, texts)
         self.logged = step
         better = self.saves.improved(step, metrics)
         collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
