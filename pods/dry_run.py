@@ -64,7 +64,7 @@ def refuse_rows(
 
 
 def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
-    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would draw none
+    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would sample none
     of them."""
     P = args.generation_batch_size // args.num_generations
     if hasattr(dataset, "__len__") and len(dataset) < P:
@@ -205,7 +205,7 @@ def dry_run(
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        draw=partial(fake_rollouts, rng, reads_logprobs),
+        sample=partial(fake_rollouts, rng, reads_logprobs),
         score=score,
         weights=weights,
         correct=correct,

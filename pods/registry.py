@@ -67,7 +67,7 @@ def resolve(config: "DictConfig") -> dict[str, str]:
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if n == m or not (isinstance(n, int) and isinstance(m, int)):
         return {}
-    if requirements.draws_m:
+    if requirements.samples_m:
         config.rollouts_per_prompt = "${kept_per_prompt}"
         reason = f"rollouts_per_prompt={n}: algorithm={name} samples kept_per_prompt={m}; it is {m}"
         return {"rollouts_per_prompt": reason}

@@ -17,7 +17,7 @@ OF_TRL_ADVANTAGES = {
 class Requirements:
     """The attributes of an algorithm, and whether it takes a rule."""
 
-    draws_m: bool
+    samples_m: bool
     keeps_all: bool
     own_advantages: bool
     reads_logprobs: bool
@@ -51,9 +51,9 @@ def conflicts(
     """
     if rule and not requirements.takes_rule:
         yield f"rule={rule}: algorithm={algorithm} has no rule; leave it out, or set algorithm=pods"
-    if m > n and not requirements.draws_m:
+    if m > n and not requirements.samples_m:
         yield f"{m_key}={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
-    if m < n and requirements.keeps_all and not requirements.draws_m:
+    if m < n and requirements.keeps_all and not requirements.samples_m:
         yield f"rollouts_per_prompt={n}: algorithm={algorithm} trains on all; set {m_key}={n}"
     if requirements.own_advantages and advantage != "kept":
         yield f"advantage={advantage}: algorithm={algorithm} has its own; leave advantage=kept"

@@ -1,4 +1,4 @@
-"""One step, the same on every rank: draw what the algorithm asks for, score it and send it back."""
+"""One step, the same on every rank: sample what the algorithm asks for, score it and send it back."""
 
 import itertools
 import operator
@@ -38,11 +38,11 @@ class RewardError(UserError):
 
 @dataclass
 class Driver:
-    """Runs an algorithm for one step: draws and scores what it asks for, checks what it returns."""
+    """Runs an algorithm for one step: samples and scores what it asks for, checks what it returns."""
 
     algorithm: Algorithm
     advantage: Advantage
-    draw: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout
+    sample: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout
     score: Callable[[list[Prompt], list[Rollout]], np.ndarray]  # -> (rollouts, functions)
     weights: dict[str, float]  # of every reward function, in the order of the scores
     correct: str | None  # the reward function whose values above 0 mean correct
@@ -57,7 +57,7 @@ class Driver:
         rollouts: list[Rollout] = []  # (R,)
         scores = np.zeros((0, len(self.weights)), dtype=np.float32)  # (R, functions)
         index: dict[Prompt, Iterator[int]] = defaultdict(itertools.count)  # next, by question
-        batch: Batch | None = None  # nothing was drawn yet
+        batch: Batch | None = None  # nothing was sampled yet
         algorithm = self.algorithm(step)
         for rounds in itertools.count():
             with self.phase("select"), named("algorithm", self.algorithm, step):
@@ -71,11 +71,11 @@ class Driver:
                 further = numbers_of(request, prompts)
             wanted = [prompts[number] for number in further]
             with self.phase("generate"):
-                drawn = self.draw(wanted, [next(index[prompt]) for prompt in wanted])
+                sampled = self.sample(wanted, [next(index[prompt]) for prompt in wanted])
             with self.phase("score"):
-                scores = np.concatenate([scores, self.score(wanted, drawn)])
+                scores = np.concatenate([scores, self.score(wanted, sampled)])
             places += further
-            rollouts += drawn
+            rollouts += sampled
             batch = self.batch(places, rollouts, scores)
 
     def batch(self, places: list[int], rollouts: list[Rollout], scores: np.ndarray) -> Batch:

@@ -1,6 +1,6 @@
 """PODS in any TRL script, by changing two names (pods/__init__.py); train.py uses this class too.
 
-n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on; with
+n = rollouts_per_prompt rollouts are sampled and scored, m = num_generations are trained on; with
 algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 """
 
@@ -129,7 +129,7 @@ class PodsTrainer(TrlAdapter):
         )
         if not type(self).has_own_order():
             refuse_few_rows(args, train_dataset)
-        set_seed(args.seed)  # TRL 1.13 and 1.14 draw an adapter's first weights before they seed
+        set_seed(args.seed)  # TRL 1.13 and 1.14 sample an adapter's first weights before they seed
         with engine_slots(args):
             super().__init__(
                 model=model,
@@ -150,11 +150,11 @@ class PodsTrainer(TrlAdapter):
         self.metrics: Metrics = {}  # of the newest step
         self.extras = []
         self.history: History = {}
-        self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
+        self.fresh_used = 0  # prompts that step.fresh() has handed out in finished steps
         self.driver = Driver(
             algorithm=function,
             advantage=advantage,
-            draw=self.draw,
+            sample=self.sample,
             score=self.score,
             weights=self.weights_by_name(),
             correct=args.correct,
@@ -174,7 +174,7 @@ class PodsTrainer(TrlAdapter):
         record = self.driver(step)  # generate, score and select, until the algorithm returns
         self.metrics = summary(record)
         batch, self.newest = self.build_trl_batch(record)  # TRL updates on it, then saves
-        self.fresh_drawn = stream.next - (self.generation + 1) * step.P
+        self.fresh_used = stream.next - (self.generation + 1) * step.P
         remember(self.history, self.newest.visits())
         return batch
 
@@ -182,9 +182,9 @@ class PodsTrainer(TrlAdapter):
         """What the algorithm sees, and where the step is in the data's order."""
         rows = rows[:: self.num_generations]  # TRL's sampler repeats each m times in a row
         if self.generation == 0:  # of a second training, too
-            self.fresh_drawn = 0
+            self.fresh_used = 0
             self.history = {}
-        place = self.generation * len(rows) + self.fresh_drawn
+        place = self.generation * len(rows) + self.fresh_used
         stream = Stream(rows, place, self.data_order)
         step = Step(
             number=self.state.global_step,
@@ -198,7 +198,7 @@ class PodsTrainer(TrlAdapter):
         )
         return step, stream
 
-    def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+    def sample(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
         """A rollout of each prompt: each rank samples its share and receives all."""
         return ranks.split(self.sampler.sample, list(zip(prompts, indices, strict=True)))
 
@@ -289,7 +289,7 @@ class PodsTrainer(TrlAdapter):
 
     def write_state(self, folder: Path) -> None:
         """The history, and how far the data's order has moved on."""
-        state = {"fresh_drawn": self.fresh_drawn, "history": self.history}
+        state = {"fresh_used": self.fresh_used, "history": self.history}
         write_atomic(folder / STATE, json.dumps(state) + "\n")
 
     def read_state(self, folder: Path) -> None:
@@ -297,7 +297,7 @@ class PodsTrainer(TrlAdapter):
         if not (folder / STATE).is_file():
             return
         state = json.loads((folder / STATE).read_text())
-        self.fresh_drawn = state["fresh_drawn"]
+        self.fresh_used = state["fresh_used"]
         self.history = {
             question: tuple(Visit(*values) for values in visits)
             for question, visits in state["history"].items()

@@ -233,26 +233,26 @@ class TrlAdapter(trl.GRPOTrainer):
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """A completion of each prompt by TRL's own generation; an evaluation's prompts differ."""
-        draw = self._generate_single_turn
-        if "num_generations" in inspect.signature(draw).parameters:  # from TRL 1.16 on
-            draw = partial(draw, num_generations=1)  # each is asked for by itself
+        sample = self._generate_single_turn
+        if "num_generations" in inspect.signature(sample).parameters:  # from TRL 1.16 on
+            sample = partial(sample, num_generations=1)  # each is asked for by itself
         if not evaluation:
-            return draw(prompts, None, {})
+            return sample(prompts, None, {})
         training = self.model.training
         sampler = self.vllm_generation if self.use_vllm else self.generation_config
         top_k = 1 if greedy else sampler.top_k
         self.model.eval()
         with changed(self, num_generations_eval=1), changed(sampler, top_k=top_k):
-            drawn = draw(prompts, None, {})
+            sampled = sample(prompts, None, {})
         self.model.train(training)
         self._last_loaded_step = -1  # the next training step loads and pays for its weights
-        return drawn
+        return sampled
 
     @torch.no_grad()
     def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
         """(tokens,) log-probabilities of a completion, as in the loss but for dropout."""
         training = self.model.training
-        self.model.eval()  # dropout would be a gap, and draw from the generator of the training
+        self.model.eval()  # dropout would be a gap, and sample from the generator of the training
         tokens = torch.tensor([[*prompt, *completion]], device=self.accelerator.device)
         logprobs, *_ = self._get_per_token_logps_and_entropies(
             self.model, tokens, torch.ones_like(tokens), len(completion)

@@ -124,7 +124,7 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
             raise UserError(f"algorithms: {error}") from None
         requirements = requirements_of(functions[0])
         for size in own:
-            if size[1] == size[2] or not (requirements.draws_m or requirements.keeps_all):
+            if size[1] == size[2] or not (requirements.samples_m or requirements.keeps_all):
                 cells[Candidate(name, *size)] = functions
     return cells
 

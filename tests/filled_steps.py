@@ -120,7 +120,7 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any]) -> list[li
     build_trl_batch = trainer.build_trl_batch
 
     def repeatable(record):
-        """Both trainers shuffle the rows, and draw other numbers before."""
+        """Both trainers shuffle the rows, and sample other numbers before."""
         batch = build_trl_batch(record)
         torch.manual_seed(record.step.number)
         return batch

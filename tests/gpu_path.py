@@ -250,7 +250,7 @@ def on_the_engine(folder, correction):
 
 
 def notebook(folder):
-    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM: rows drawn and trained
+    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM: rows sampled and trained
     on, adapters handed over, and the difference to the same training resumed in the middle."""
     from unsloth_zoo import vllm_utils
 
@@ -299,7 +299,7 @@ def notebook(folder):
     (whole, vllm, trained), (again, _, _) = runs
     ids = [call.lora.lora_int_id for call in vllm.calls]
     return {
-        "drawn": [len(call.prompts) for call in vllm.calls],
+        "sampled": [len(call.prompts) for call in vllm.calls],
         "trained": trained,
         "lora_ids": [number - ids[0] for number in ids],
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),

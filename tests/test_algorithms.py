@@ -88,7 +88,7 @@ def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measu
     assert kept == best
 
 
-def test_pods_draws_from_the_generator_of_the_step():
+def test_pods_samples_from_the_generator_of_the_step():
     algorithm = bind("algorithm", "pods", {}, RULES["random"])
     batch = groups(range(20))
     kept = [kept_of(drive(algorithm, step_of(1, 20, 5, seed=s), batch)[1]) for s in (3, 3, 4)]
@@ -233,7 +233,7 @@ def test_speed_takes_the_first_p_that_have_signal_and_m_of_each():
     ("P", "n", "rewards", "kept"),
     [
         pytest.param(1, 4, [[1, 1], [0, 0]], [], id="nothing is alive"),
-        pytest.param(1, 2, [[1, 1], [0, 1]], [2, 3], id="n = 2: all are drawn"),
+        pytest.param(1, 2, [[1, 1], [0, 1]], [2, 3], id="n = 2: all are sampled"),
     ],
 )
 def test_speed_ends_with_the_screening_where_nothing_is_left_to_draw(P, n, rewards, kept):
@@ -329,7 +329,7 @@ def test_greso_fills_the_step_up_and_trains_on_all():
         pytest.param("11111110", 4, 3, id="at least one wrong"),
         pytest.param("11111111", 4, 4, id="all correct"),
         pytest.param("00000000", 4, 0, id="all wrong"),
-        pytest.param("10", 4, 1, id="fewer than m were drawn"),
+        pytest.param("10", 4, 1, id="fewer than m were sampled"),
         pytest.param("11111111", 2, 2, id="the shortest of the four well-formed ones"),
     ],
 )
@@ -381,7 +381,7 @@ def test_an_algorithm_has_at_most_20_lines_without_its_docstring(name):
     assert function.end_lineno - (docstring.end_lineno - docstring.lineno + 1) <= 20
 
 
-def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_draw_solved_ones_last():
+def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_sample_solved_ones_last():
     history = {"p0": [Visit(0, 1.0, 1.0, False)], "f1": [Visit(0, 0.5, 0.5, True)]}
     batch = groups([1.0] * 4, [1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0] * 4, correct=True)
     asked, value = drive("thin", step_of(2, 4, 2, history), batch, look=2)

@@ -143,7 +143,7 @@ def algorithm(step):
     batch = yield step.prompts, step.m
     return range(len(batch))
 
-algorithm.draws_m = True
+algorithm.samples_m = True
 """
 
 

@@ -283,9 +283,9 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     )
     policy = Policy(None, "t", None, "cpu", [3, 9])  # 9: Unsloth's pad
     choose.build_for_training(config, policy)
-    drawn = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
+    sampled = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)
-    assert given == [("transformers", config, "t", drawn, limits, 16)]
+    assert given == [("transformers", config, "t", sampled, limits, 16)]
     assert choose.build_for_training(compose("engine=trl"), "policy") is None  # the trainer does
 
 

@@ -140,8 +140,8 @@ def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, 
     path.write_text(path.read_text() + json.dumps(row) + "\n")
     evaluate(key, "results_dir=fresh")
     tasks = json.loads(Path("fresh/fake.meta.json").read_text())["tasks"]
-    drawn = {n: [t[k] for k in ("temperature", "questions", "dropped")] for n, t in tasks.items()}
-    assert drawn == {name: ["greedy" not in name, 5, 1] for name in repeats}
+    sampled = {n: [t[k] for k in ("temperature", "questions", "dropped")] for n, t in tasks.items()}
+    assert sampled == {name: ["greedy" not in name, 5, 1] for name in repeats}
     datasets = results.read("fresh/fake.json")[2].datasets
     assert {name: len(entry.ans_acc) for name, entry in datasets.items()} == repeats
     assert ("greedy %" in capsys.readouterr().out) is (len(repeats) == 2)

@@ -41,7 +41,7 @@ class Faulty:
 
 
 class Silent:
-    """An engine that draws nothing."""
+    """An engine that samples nothing."""
 
     def generate(self, works, *, logprobs=False):
         for work in works:

@@ -237,7 +237,7 @@ def test_columns_of_a_reward_stay_beside_their_completions_around_an_evaluation(
     assert tables[-1]["training"].notna().any() or tables[-1]["evaluation"].notna().any()
 
 
-def test_an_adapter_has_one_start_whatever_was_drawn_before(tmp_path):
+def test_an_adapter_has_one_start_whatever_was_sampled_before(tmp_path):
     starts = []
     for used in (0, 1):
         args = PodsConfig(**{**SETTINGS, "output_dir": str(tmp_path)})
@@ -312,12 +312,12 @@ def test_a_resume_is_exact(algorithm, accumulated, kwargs, step, tmp_path):
     }
     straight = trainer_of(PodsTrainer, tmp_path, **settings)
     straight.train()
-    assert straight.fresh_drawn > 0
+    assert straight.fresh_used > 0
     assert any(not visit.has_signal for visits in straight.history.values() for visit in visits)
     resumed = trainer_of(PodsTrainer, tmp_path / "resumed", **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     assert same(weights(straight), weights(resumed))
-    assert (resumed.fresh_drawn, resumed.history) == (straight.fresh_drawn, straight.history)
+    assert (resumed.fresh_used, resumed.history) == (straight.fresh_used, straight.history)
     assert list(straight.newest.prompts) == list(resumed.newest.prompts)
 
 
@@ -788,7 +788,7 @@ def test_what_a_subclass_overrides_counts_as_in_trls_trainer(own, tmp_path):
 
 
 def test_one_process_on_several_cards_is_refused(monkeypatch):
-    """transformers would divide its batch among them, and TRL draw the rollouts of each."""
+    """transformers would divide its batch among them, and TRL sample the rollouts of each."""
     monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", 2)
     with pytest.raises(
         ValueError, match=r"n_gpu=2: .* accelerate launch.* CUDA_VISIBLE_DEVICES=0$"

@@ -115,7 +115,7 @@ def empty(trainer: PodsTrainer, rows: int = 4, size: int = 64) -> Pool:
 def test_sketches_keep_the_inner_products_of_gradients_of_a_model(tmp_path):
     trainer = trainer_of(tmp_path)
     prompts = record.prompts_of(trainer.train_dataset, 4, seed=0)
-    rollouts = trainer.draw([prompts[0]] * 4, [0, 1, 2, 3])
+    rollouts = trainer.sample([prompts[0]] * 4, [0, 1, 2, 3])
     scores = trainer.score([prompts[0]] * 4, rollouts)
     gradients = []
     for gradient in record.row_gradients(trainer, prompts[0], rollouts, scores):
@@ -171,21 +171,21 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path, prompts=1)
     prompts = record.prompts_of(trainer.train_dataset, 3, seed=0)
     undisturbed = record.record(trainer, prompts, empty(trainer), file, at_once=1)
-    drawn = []
+    sampled = []
 
-    def draw(wanted):
-        if len(drawn) == 2:
+    def sample(wanted):
+        if len(sampled) == 2:
             raise KeyboardInterrupt
-        drawn.append(wanted[0][0])
+        sampled.append(wanted[0][0])
         return Scripted(trainer).sample(wanted)
 
     file.unlink()
-    monkeypatch.setattr(trainer.sampler, "sample", draw)
+    monkeypatch.setattr(trainer.sampler, "sample", sample)
     with pytest.raises(KeyboardInterrupt):
         record.record(trainer, prompts, empty(trainer), file, at_once=1)
     monkeypatch.undo()
     pool = pool_file.load(file)
-    assert [row["id"] for row in pool.rows] == drawn == prompts[:2]
+    assert [row["id"] for row in pool.rows] == sampled == prompts[:2]
     pool = record.record(trainer, prompts, pool, file, at_once=1)
     np.testing.assert_array_equal(pool.arrays["sketches"], undisturbed.arrays["sketches"])
     assert [row["id"] for row in pool_file.load(file).rows] == prompts

@@ -104,7 +104,7 @@ def test_a_layer_of_the_adapter_that_the_model_lacks_is_named(target):
     )
 
 
-def test_trl_draws_without_what_the_models_generation_config_would_add(capsys):
+def test_trl_samples_without_what_the_models_generation_config_would_add(capsys):
     config = compose(*SHORT, "engine=trl")
     policies = [policy_of(config) for _ in range(2)]
     policies[0].model.generation_config.suppress_tokens = list(range(20, 4000))
@@ -234,7 +234,7 @@ class Understating:
 def first_rollouts(*overrides):
     """Question ids and texts of the first step."""
     trainer = build([*overrides, "max_steps=1"], dataset=rows())
-    torch.rand(5)  # whatever was drawn before
+    torch.rand(5)  # whatever was sampled before
     trainer.train()
     record = trainer.newest
     texts = [rollout.text for rollout in record.rollouts]
@@ -285,7 +285,7 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("drawn", "ids", "clipped"),
+    ("sampled", "ids", "clipped"),
     [
         ([5, 6, 1], [5, 6, 1], False),
         ([1, 5], [1], False),
@@ -294,9 +294,9 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
         ([5, 6, 7], [5, 6, 7], True),  # ended by the length limit
     ],
 )
-def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
-    likely = [-0.1 * i for i in range(len(drawn))]
-    completion = TrlEngine(None, [1, 2]).completion(drawn, likely)
+def test_a_completion_of_trl_is_clipped_where_no_end_token_came(sampled, ids, clipped):
+    likely = [-0.1 * i for i in range(len(sampled))]
+    completion = TrlEngine(None, [1, 2]).completion(sampled, likely)
     assert (completion.token_ids, completion.clipped) == (ids, clipped)
     assert completion.logprobs == likely[: len(ids)]
 
@@ -324,4 +324,4 @@ def test_a_step_that_fails_leaves_history_and_order_as_they_were():
     with pytest.raises(AlgorithmError, match=message):
         trainer.train()
     assert [visit.step for visits in trainer.history.values() for visit in visits] == [0, 0, 0]
-    assert trainer.fresh_drawn == 1
+    assert trainer.fresh_used == 1

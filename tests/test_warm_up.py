@@ -133,7 +133,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         (["warmup", "evaluate"], "generate", "rollouts_per_prompt"),
         (["generate", "score"], "update", "micro_batch_size"),
     ],
-    ids=["a draw", "a second round", "an update", "after an evaluation", "the warm-up's update"],
+    ids=["a sample", "a second round", "an update", "after an evaluation", "the warm-up's update"],
 )
 def test_a_lack_of_memory_names_the_key_of_its_phase(phases, failing, key):
     clock = Clock()

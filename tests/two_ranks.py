@@ -92,6 +92,6 @@ class Fixed:
 
 
 def fixed_rollouts():
-    """The same completions however many ranks draw them; log-probabilities are not compared."""
+    """The same completions however many ranks sample them; log-probabilities are not compared."""
     choose.build_for_training = Fixed
     engine_sampler.Guard = lambda **_: None

@@ -196,7 +196,7 @@ def gives_logprobs(name: str, config: TrainConfig) -> bool:
 
 
 def sampling(config: TrainConfig, command: BaseModel | None = None) -> Sampling:
-    """How the completions of a training are drawn, but for the keys that a command sets."""
+    """How the completions of a training are sampled, but for the keys that a command sets."""
     values = config.sampling.model_dump()
     values |= {"max_tokens": values.pop("max_completion_length"), "stop": tuple(values["stop"])}
     changes = command.model_dump(include=SAMPLED, exclude_none=True) if command else {}

@@ -1,7 +1,7 @@
 """Prompts -> token ids, in one batch: one prefill a prompt, a random stream for every completion.
 
 transformers' generate computes finished rows until the last one ends, prefills each completion, and
-draws all rows from one generator: a completion would depend on the others in its batch.
+samples all rows from one generator: a completion would depend on the others in its batch.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class TokenSampler:
             scores = warper(None, scores)
         cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
         total = cumulative[:, -1:]  # rounding leaves it off 1
-        # Below the total, and right=True: a token of probability 0 is never drawn.
+        # Below the total, and right=True: a token of probability 0 is never sampled.
         point = self._numbers[rows, step, None] * total
         point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(cumulative, point, right=True)[:, 0]
@@ -163,9 +163,9 @@ class NextInput:
             logits_to_keep=1,
         ).logits[:, -1]
 
-    def append(self, drawn: torch.Tensor) -> None:
+    def append(self, sampled: torch.Tensor) -> None:
         """(rows,) tokens become the next input."""
-        self._ids = drawn[:, None]
+        self._ids = sampled[:, None]
         self._positions = self._positions[:, -1:] + 1
         self._seen += 1
 
@@ -214,17 +214,17 @@ def decode(
                 "the policy's probabilities are not finite: its weights overflowed; "
                 "lower optimizer.learning_rate, or resume from an earlier checkpoint"
             )
-        drawn = sampler(scores, rows, step)
-        tokens[rows, step] = drawn
+        sampled = sampler(scores, rows, step)
+        tokens[rows, step] = sampled
         if logprobs:
-            of_drawn = scores.log_softmax(dim=-1).gather(1, drawn[:, None])
-            token_logprobs[rows, step] = of_drawn[:, 0]
+            of_sampled = scores.log_softmax(dim=-1).gather(1, sampled[:, None])
+            token_logprobs[rows, step] = of_sampled[:, 0]
         lengths[rows] += unfinished
         unfinished &= ~ended(tokens, rows, step, sampling, tokenizer)
         left = int(unfinished.sum())
         if not left:
             break
-        batch.append(drawn)
+        batch.append(sampled)
         if left < COMPACT_BELOW * len(rows):
             batch.select(unfinished.nonzero()[:, 0])
             rows = rows[unfinished]

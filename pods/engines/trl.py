@@ -79,7 +79,7 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
 
 def reset_generation(model: Any) -> None:
     """Unset what TRL leaves to the model's generation_config, such as min_p or suppress_tokens:
-    transformers' generate would draw other rollouts for it than every other engine."""
+    transformers' generate would sample other rollouts for it than every other engine."""
     defaults = model.generation_config
     reset = {key: value for key, value in defaults.to_diff_dict().items() if key not in NO_SAMPLING}
     for key in reset:

@@ -1,6 +1,6 @@
 """Rollouts of one policy with the gradient of each, in one file.
 
-The trainer draws, scores and computes the loss as in training; the gradient is that of its loss on
+The trainer samples, scores and computes the loss as in training; the gradient is that of its loss on
 one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
 """
 
@@ -41,7 +41,7 @@ def record(
         while len(pool.rows) < len(prompts):
             batch = prompts[len(pool.rows) :][:at_once]
             wanted = [prompt for prompt in batch for _ in range(count)]
-            rollouts = trainer.draw(wanted, [*range(count)] * len(batch))
+            rollouts = trainer.sample(wanted, [*range(count)] * len(batch))
             scores = trainer.score(wanted, rollouts)
             for first, prompt in zip(range(0, len(wanted), count), batch, strict=True):
                 group = slice(first, first + count)

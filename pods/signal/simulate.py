@@ -150,7 +150,7 @@ class Simulator:
             # A question that comes twice in a step is two prompts.
             return [Prompt(prompt, prompt.row) for prompt in islice(order, size)]
 
-        def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        def sample(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
             rollouts = []
             for prompt, index in zip(prompts, indices, strict=True):
                 if id(prompt) not in dealt:
@@ -162,7 +162,7 @@ class Simulator:
         driver = Driver(
             algorithm=algorithm,
             advantage=advantage,
-            draw=draw,
+            sample=sample,
             score=lambda _, rollouts: self.scores[[rollout.place for rollout in rollouts]],
             weights=self.pool.facts["weights"],
             correct=self.pool.facts["correct"],

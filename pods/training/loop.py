@@ -231,9 +231,9 @@ class RunCallback(TrainerCallback):
         if self.config.clock == "measured":
             return None
         record = self.trainer.newest
-        drawn = record.batch.lengths
-        trained = np.tile(drawn[record.selection.kept], self.config.updates_per_generation)
-        return priced(self.config.clock, record.rounds, drawn, trained)
+        sampled = record.batch.lengths
+        trained = np.tile(sampled[record.selection.kept], self.config.updates_per_generation)
+        return priced(self.config.clock, record.rounds, sampled, trained)
 
     def between_generations(self, state: TrainerState) -> bool:
         """Whether the newest generation has had all of its updates."""

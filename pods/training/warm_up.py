@@ -30,7 +30,7 @@ def warm_up(
         prompts += [Prompt(row["id"], row)] * n
     with phase("generate"):
         indices = list(range(n)) * P
-        rollouts = trainer.draw(prompts, indices)
+        rollouts = trainer.sample(prompts, indices)
         wanted = ranks.share(list(zip(prompts, indices, strict=True)))
         requests = [
             replace(request, prompt=np.resize(request.prompt, limits.max_prompt_length).tolist())
