@@ -19,7 +19,7 @@ one of the name `rule` is given the config's rule.
 
 What an algorithm needs of a run is said beside it, built in or yours, by attributes that are True:
 
-    .samples_m          it samples m rollouts of a prompt: n plays no part
+    .samples_m        it samples m rollouts of a prompt: n plays no part
     .keeps_all        it trains on every rollout that it samples
     .own_advantages   it returns advantages: the config's advantage function plays no part
     .reads_logprobs   it reads batch.logprobs: an engine that gives none is refused
@@ -213,9 +213,9 @@ def thin(step: Step, pool: int = 2, look: int = 1):
     the others. It is biased: the rarer of a prompt's rewards are trained on more often than their
     share.
 
-    pool: P times as many prompts are sampled. look: from that many times as many in the data's order,
+    pool: P times as many prompts are used. look: from that many times as many in the data's order,
     those that were all correct at their last visit coming last, which needs a grader (without one
-    the same are never sampled); 1: all are sampled, and these only lose ties.
+    the same are never used); 1: all are used, and these only lose ties.
     """
     prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
     prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])

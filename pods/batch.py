@@ -31,8 +31,8 @@ def mean(values: Sequence[float | None] | np.ndarray) -> float:
 
 
 def read_only(values: Any) -> np.ndarray:
-    """The array, in which a user's function can change nothing: metrics, rollout_log and history are
-    made of it afterwards."""
+    """The array, in which a user's function can change nothing: metrics, rollout log and history
+    are made of it afterwards."""
     return np.broadcast_to(values, np.shape(values))  # numpy: a read-only view
 
 

@@ -64,8 +64,8 @@ def refuse_rows(
 
 
 def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
-    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would sample none
-    of them."""
+    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would
+    sample none of them."""
     P = args.generation_batch_size // args.num_generations
     if hasattr(dataset, "__len__") and len(dataset) < P:
         raise ValueError(

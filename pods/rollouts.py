@@ -1,4 +1,4 @@
-"""One step, the same on every rank: sample what the algorithm asks for, score it and send it back."""
+"""One step, the same on every rank: sample what the algorithm asks for, score it, send it back."""
 
 import itertools
 import operator
@@ -38,7 +38,7 @@ class RewardError(UserError):
 
 @dataclass
 class Driver:
-    """Runs an algorithm for one step: samples and scores what it asks for, checks what it returns."""
+    """Runs an algorithm for one step: samples and scores what it asks for, checks its result."""
 
     algorithm: Algorithm
     advantage: Advantage

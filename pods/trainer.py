@@ -129,7 +129,7 @@ class PodsTrainer(TrlAdapter):
         )
         if not type(self).has_own_order():
             refuse_few_rows(args, train_dataset)
-        set_seed(args.seed)  # TRL 1.13 and 1.14 sample an adapter's first weights before they seed
+        set_seed(args.seed)  # TRL 1.13 and 1.14 initialise an adapter before they seed
         with engine_slots(args):
             super().__init__(
                 model=model,

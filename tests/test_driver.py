@@ -115,7 +115,7 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
     assert "\n" not in str(raised.value)
 
 
-CHANGES = {  # metrics, rollout_log, history and the rows of the update are made of these afterwards
+CHANGES = {  # metrics, rollout log, history and the rows of the update are made of these afterwards
     "rewards": lambda batch, kept: operator.isub(batch.rewards, 1),
     "correct": lambda batch, kept: batch.correct.fill(True),
     "prompt": lambda batch, kept: batch.prompt.fill(0),
@@ -340,7 +340,7 @@ def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit)
         record = record_of(scores, correct)
         summary(record)  # a reward without a number is an ordinary case
     ((prompt, seen),) = record.visits()
-    assert (prompt, seen.correct, seen.alive) == ("a", visit.correct, visit.has_signal)
+    assert (prompt, seen.correct, seen.has_signal) == ("a", visit.correct, visit.has_signal)
     assert (seen.step, seen.reward) == (7, pytest.approx(visit.reward, rel=1e-5, nan_ok=True))
 
 

@@ -43,7 +43,7 @@ def run(request, tmp_path):
 
 
 def steps(folder: Path) -> list[list[dict[str, Any]]]:
-    """The rollout_log's records of every step, one for each prompt."""
+    """The rollout log's records of every step, one for each prompt."""
     records = files.read_lines(folder / "rollouts.jsonl.gz")
     return [list(group) for _, group in groupby(records, key=lambda record: record["step"])]
 

@@ -103,8 +103,8 @@ def steps_of(path):
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, reference):
-    """In a step, with a full disk, in a checkpoint and in the rollout_log; then a file is damaged. The
-    warm-up of each process leaves no trace either."""
+    """In a step, with a full disk, in a checkpoint and in the rollout log; then a file is damaged.
+    The warm-up of each process leaves no trace either."""
     path, warm = folder / "checkpoints" / "r", "warm_up=true"
     killed(folder, warm, fault=faults.kill_in_step)
     assert steps_of(path) == [2]
@@ -168,7 +168,7 @@ def alternating(step):
 
 
 def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(tmp_path):
-    """Metrics, rollout_log and checkpoints lie between generations; the warm-up leaves no visit."""
+    """Metrics, rollout log and checkpoints lie between generations; the warm-up leaves no visit."""
     write_questions(tmp_path / "data", count=5)
     (tmp_path / "own.py").write_text(HISTORY)
     own = [f"algorithm={tmp_path / 'own.py'}:alternating", "updates_per_generation=2"]

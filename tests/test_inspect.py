@@ -92,7 +92,7 @@ def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["run=absent"], "run=absent: no rollout_log"),
+        (["run=absent"], "run=absent: no rollout log"),
         (["run=../r"], "run=../r: must be a folder name"),
         (["run=r", "question=never asked"], "question=never asked: no id, and in no stored prompt"),
         (["run=r", "most=0"], "most=0: must be greater than 0"),

@@ -1,4 +1,4 @@
-"""The rollout_log survives kills, and forgets what a resume will repeat."""
+"""The rollout log survives kills, and forgets what a resume will repeat."""
 
 import gzip
 from itertools import product
@@ -54,7 +54,7 @@ def test_a_run_without_a_rollout_log_is_told_those_that_have_one(tmp_path):
     with pytest.raises(UserError) as error:
         rollout_log.find(tmp_path, "a-bods")
     path = tmp_path / "a-bods" / "rollouts.jsonl.gz"
-    line = f"run=a-bods: no rollout_log {path}; runs with one: a-pods"
+    line = f"run=a-bods: no rollout log {path}; runs with one: a-pods"
     assert str(error.value) == line
 
 

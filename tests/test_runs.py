@@ -26,7 +26,7 @@ STEPS = (9, 10, 100)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run with a metric line, a rollout_log record and a checkpoint at each of STEPS."""
+    """A run with a metric line, a rollout record and a checkpoint at each of STEPS."""
     commits = count(1)
     monkeypatch.setattr(runs, "provenance", lambda: {"git_commit": f"commit-{next(commits)}"})
     folder = folder_of(tmp_path)

@@ -90,7 +90,7 @@ def swept(overrides: list[str], multirun: bool) -> list[str]:
 
 def expanded(overrides: list[str]) -> list[list[str]]:
     """The overrides of each job of a sweep, as Hydra's own sweeper makes them; none if another one
-    is chosen, or if the values are sampled or found on the disk."""
+    is chosen, or if the values are random or found on the disk."""
     choices = {}
     for override in parsed(overrides):
         if override.key_or_group == "hydra/sweeper":

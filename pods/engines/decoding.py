@@ -21,9 +21,7 @@ from transformers.masking_utils import sdpa_mask
 from pods.config.errors import RunFailed
 from pods.engines import Completion, Request, Sampling
 
-COMPACT_BELOW = (
-    0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
-)
+COMPACT_BELOW = 0.8  # share of unfinished rows below which the others leave: this copies the cache
 BLOCK = 64  # tokens by which the cache grows
 GROUPED = "pods_grouped_sdpa"  # a name in transformers' table of attention functions
 

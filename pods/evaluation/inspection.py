@@ -1,4 +1,4 @@
-"""What a run's prompts and completions say, in its rollout_log and in the records of its evaluation.
+"""What a run's prompts and completions say, in its rollout log and the records of evaluations.
 
 uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
 uv run scripts/inspect_run.py run=<run> question=7   one question through all checkpoints
@@ -23,7 +23,7 @@ from rewards.tags import published_answer
 WIDTH = 60  # characters of a text in a table
 VERDICTS = {True: "correct", False: "wrong", None: "no verdict"}
 COLUMNS = ("place", "checkpoint", "task", "verdict", "question", "gold", "text")
-Rollouts = list[dict[str, Any]]  # the records of a rollout_log
+Rollouts = list[dict[str, Any]]  # the records of a rollout log
 
 
 class InspectConfig(Section):
@@ -132,7 +132,7 @@ def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.Dat
     if not visits and answers.empty:
         raise UserError(
             f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
-            "the rollout_log has every prompt with ledger_texts=all"
+            "the rollout log has every prompt with ledger_texts=all"
         )
     if visits:
         columns = ["step", "question", "reward", "correct", "kept", "of"]

@@ -1,7 +1,7 @@
 """Rollouts of one policy with the gradient of each, in one file.
 
-The trainer samples, scores and computes the loss as in training; the gradient is that of its loss on
-one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
+The trainer samples, scores and computes the loss as in training; the gradient is that of its loss
+on one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Work between optimiser steps: clock, metrics, rollout_log, evaluation, checkpoints, budget, signals.
+"""Work between optimiser steps: clock, metrics, rollout log, evaluation, checkpoints, signals.
 
 A step is all updates on one generation: after it nothing is pending, so a resume is exact.
 """
