@@ -156,8 +156,8 @@ class Selection:
     advantages: np.ndarray | None = None  # (K,); None: the config's advantage function gives them
 
 
-Request = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
-Algorithm = Callable[..., Generator[Request, Batch, Sequence[int] | Selection]]
+SampleRequest = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
+Algorithm = Callable[..., Generator[SampleRequest, Batch, Sequence[int] | Selection]]
 
 
 @dataclass(frozen=True, eq=False)
