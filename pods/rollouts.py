@@ -25,7 +25,7 @@ from pods.batch import (
     read_only,
 )
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, contained, place
+from pods.config.functions import FAILURES, contained, location
 from pods.requirements import requirements_of
 from pods.rules import checked
 
@@ -53,7 +53,7 @@ class Driver:
         """The paper's algorithm 1, or another one: generate and score what it asks for, until it
         selects what is trained on."""
         prompts: list[Prompt] = []  # (G,)
-        places: list[int] = []  # (R,) the number of each rollout's prompt
+        prompt_numbers: list[int] = []  # (R,) the number of each rollout's prompt
         rollouts: list[Rollout] = []  # (R,)
         scores = np.zeros((0, len(self.weights)), dtype=np.float32)  # (R, functions)
         index: dict[Prompt, Iterator[int]] = defaultdict(itertools.count)  # next, by question
@@ -74,11 +74,13 @@ class Driver:
                 sampled = self.sample(wanted, [next(index[prompt]) for prompt in wanted])
             with self.phase("score"):
                 scores = np.concatenate([scores, self.score(wanted, sampled)])
-            places += further
+            prompt_numbers += further
             rollouts += sampled
-            batch = self.batch(places, rollouts, scores)
+            batch = self.batch(prompt_numbers, rollouts, scores)
 
-    def batch(self, places: list[int], rollouts: list[Rollout], scores: np.ndarray) -> Batch:
+    def batch(
+        self, prompt_numbers: list[int], rollouts: list[Rollout], scores: np.ndarray
+    ) -> Batch:
         """What the algorithm receives; rewards add up as in TRL, in float32, None counting as 0."""
         rewards = np.nansum(scores * np.float32([*self.weights.values()]), axis=1, dtype=np.float32)
         rewards[np.isnan(scores).all(axis=1)] = np.nan
@@ -96,7 +98,7 @@ class Driver:
                 "use_vllm=True, or with train.py engine=transformers"
             )
         return Batch(
-            prompt=places,
+            prompt=prompt_numbers,
             rewards=rewards,
             correct=correct,
             by_function=by_function,
@@ -174,7 +176,8 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         name = getattr(function, "__name__", function)
         raise AlgorithmError(
-            f"{kind} {name} failed at step {step.number}{place(error)}: {' '.join(reason.split())}"
+            f"{kind} {name} failed at step {step.number}{location(error)}: "
+            f"{' '.join(reason.split())}"
         ) from error
 
 

@@ -184,8 +184,8 @@ class PodsTrainer(TrlAdapter):
         if self.generation == 0:  # of a second training, too
             self.fresh_used = 0
             self.history = {}
-        place = self.generation * len(rows) + self.fresh_used
-        stream = Stream(rows, place, self.data_order)
+        position = self.generation * len(rows) + self.fresh_used
+        stream = Stream(rows, position, self.data_order)
         step = Step(
             number=self.state.global_step,
             P=len(rows),

@@ -14,7 +14,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from pods import PodsConfig, PodsTrainer
 from pods.batch import Rollout, Selection
-from pods.config.place import PACKAGE
+from pods.config.paths import PACKAGE
 from pods.engines import Completion
 from pods.models.policy import load_model, load_tokenizer
 

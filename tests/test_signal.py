@@ -148,7 +148,7 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
     grpo = registry.bind("algorithm", "grpo", {})
     rng = np.random.default_rng(0)
     (step,) = simulator.records(grpo, over_kept, Candidate("grpo", 3, 4, 4), 1, rng)
-    places = np.array([rollout.place for rollout in step.rollouts])
+    places = np.array([rollout.position for rollout in step.rollouts])
     weights = simulator.loss_weights(simulator.tokens[places], 12, rng)
     update = (over_kept(step.batch, np.arange(12)) * weights) @ simulator.sketches[places]
 

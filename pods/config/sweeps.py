@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import TrainConfig, may_change, typed_as, typed_list, written
-from pods.config.place import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR
 
 # What ${arm:} states, beside the source of a user's data and the user's reward functions.
 ARM = ("algorithm", "algorithm_kwargs", "rule", "advantage")

@@ -21,7 +21,7 @@ from pods.trainer import PodsTrainer
 def prompts_of(dataset: Dataset, count: int, seed: int) -> list[Prompt]:
     """Questions of the data set, at random; more of them go on with the same ones."""
     order = np.random.default_rng(seed).permutation(len(dataset))
-    return [prompt_of(dataset[int(place)], int(place)) for place in order[:count]]
+    return [prompt_of(dataset[int(position)], int(position)) for position in order[:count]]
 
 
 def record(
@@ -75,11 +75,11 @@ def row_gradients(
     batch = trainer.tensors(texts, rollouts, torch.as_tensor(scores))
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
-    for place, rollout in enumerate(rollouts):
+    for position, rollout in enumerate(rollouts):
         trainer.model.zero_grad()
         if not (trainer.mask_truncated_completions and rollout.completion.clipped):
             row = {
-                name: values[place : place + 1]
+                name: values[position : position + 1]
                 for name, values in batch.items()
                 if getattr(values, "ndim", 0) > 0
             }

@@ -34,7 +34,7 @@ from pods.clock import ByPhase, Clock, priced
 from pods.config import sweeps
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
-from pods.config.place import as_typed
+from pods.config.paths import as_typed
 from pods.engines import LivePolicy
 from pods.metrics import Metrics
 from pods.runs import checkpoints, rollout_log

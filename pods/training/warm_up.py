@@ -24,7 +24,8 @@ def warm_up(
     n = trainer.args.rollouts_per_prompt
     P = trainer.args.generation_batch_size // trainer.num_generations
     order = trainer.data_order
-    rows = [order.dataset[order.index(place)] for place in range(P)]  # those of the first step
+    first = [order.index(position) for position in range(P)]  # of the first step
+    rows = [order.dataset[index] for index in first]
     prompts = []
     for row in rows:
         prompts += [Prompt(row["id"], row)] * n
