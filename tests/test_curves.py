@@ -166,6 +166,14 @@ def of_command(**keys):
     return curves.figures(FigureConfig(**values))
 
 
+def test_runs_without_a_figure_have_their_own_axes(tmp_path):
+    run_file(tmp_path, "a-seed0", [0.1])
+    facts_file(tmp_path, "a-seed0", checkpoint={"every_seconds": 600.0})
+    (runs,) = of_command(runs={"A": ["a-*"]}, results_dir=str(tmp_path))
+    assert (runs.dataset, runs.base) == ("gsm8k", ["base-tiny"])
+    assert (runs.grid_seconds, runs.budget_seconds, runs.time_unit) == (600, 7200, "minutes")
+
+
 def test_the_figures_that_a_command_asks_for(capsys):
     everything = curves._named("all")
     assert [made.name for made in of_command()] == ["quickstart"]
@@ -175,13 +183,9 @@ def test_the_figures_that_a_command_asks_for(capsys):
     assert {"quickstart", "gsm8k_main"} <= {*names}
     assert "all" not in names
     (runs,) = of_command(figure=figure(), runs={"A": ["a-*"]}, metric="for_acc")
-    assert (runs.name, runs.metric, runs.grid_seconds, [*runs.series]) == (
-        "runs",
-        "for_acc",
-        1800,
-        ["A"],
-    )
-    assert capsys.readouterr().err == "runs: gsm8k for_acc, axes of toy\n"
+    assert (runs.name, runs.metric, [*runs.series]) == ("runs", "for_acc", ["A"])
+    assert (runs.dataset, runs.grid_seconds) == ("gsm8k", 1800)
+    assert "gsm8k for_acc, every 1800 s" in capsys.readouterr().err
     with pytest.raises(UserError) as error:
         of_command(figure=everything.model_copy(update={"budget_seconds": 60.0}))
     assert str(error.value) == (

@@ -22,6 +22,10 @@ from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, wa
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import mean_and_error
 from pods.files import few
+from pods.runs import results
+
+OF_AXES = ("checkpoint.every_seconds", "budget.train_seconds")
+LONGEST = {"seconds": 600.0, "minutes": 7200.0}  # s of an axis with this unit
 
 
 def read_all(
@@ -71,8 +75,12 @@ def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
     figure = config.figure or _named("quickstart")
     if config.runs:
-        arms = config.applied(figure.with_arms(config.runs))
-        print(f"runs: {arms.dataset} {arms.metric}, axes of {figure.name}", file=sys.stderr)
+        arms = figure.with_arms(config.runs)
+        if config.figure is None:
+            arms = arms.model_copy(update=axes_of(arms, config.results_dir))
+        arms = config.applied(arms)
+        axes = f"every {arms.grid_seconds:g} s to {arms.budget_seconds:g} s"
+        print(f"runs: {arms.dataset} {arms.metric}, {axes}", file=sys.stderr)
         return [arms]
     if figure.name != "all":
         return [config.applied(figure)]
@@ -86,6 +94,25 @@ def figures(config: FigureConfig) -> list[Figure]:
     paths = chain.from_iterable(folder.glob("figure/[!_]*.yaml") for folder in SEARCHED)
     names = {path.stem for path in paths} - {"all"}
     return [config.applied(_named(name)) for name in sorted(names)]
+
+
+def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
+    """Keys of a figure from the config of the first run that has one: data set, base model, and the
+    times at which its checkpoints were saved."""
+    patterns = chain.from_iterable(arm.runs for arm in figure.series.values())
+    for path in results.find(folder, [*patterns]):
+        with suppress(UserError):  # a broken file is named where the runs are read
+            train = flat(results.read_settings(path).train or {})
+            every, end = (train.get(key) for key in OF_AXES)
+            if isinstance(every, float) and isinstance(end, float):
+                return {
+                    "dataset": train.get("task.name", figure.dataset),
+                    "base": [f"base-{train.get('model.name')}"],
+                    "grid_seconds": every,
+                    "budget_seconds": end,
+                    "time_unit": next((unit for unit in LONGEST if end <= LONGEST[unit]), "hours"),
+                }
+    return {}
 
 
 def _named(name: str) -> Figure:
