@@ -53,18 +53,17 @@ def page(title: str, sections: list[PageSection]) -> str:
 
 
 def run_sections(folder: Path, megabytes: float) -> list[PageSection]:
-    """Config, curves, seconds and rollouts of a run, as far as its folder has the files."""
+    """Curves, seconds, rollouts and config of a run, as far as its folder has the files."""
     if not folder.is_dir():
         names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
         raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
-    paths = (folder / ".hydra" / "config.yaml", folder / "meta.json")
-    texts = [(path.name, path.read_text()) for path in paths if path.is_file()]
-    sections = [{"title": "Config and origin", "files": texts}]
-    sections += step_sections({folder.name: [folder.name]}, folder.parent)
+    sections = step_sections({folder.name: [folder.name]}, folder.parent)
     path = folder / "rollouts.jsonl.gz"
     if path.is_file():
         sections.append(rollouts_section(files.read_lines(path), 1e6 * megabytes))
-    return sections
+    paths = (folder / ".hydra" / "config.yaml", folder / "meta.json")
+    texts = [(path.name, path.read_text()) for path in paths if path.is_file()]
+    return [*sections, {"title": "Config and origin", "files": texts}]
 
 
 def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[PageSection]:
