@@ -23,16 +23,16 @@ from pods.models import locate
 
 
 def resolve(config: DictConfig) -> dict[str, str]:
-    from pods import by_name  # --help waits for no numpy
+    from pods import registry  # --help waits for no numpy
 
-    return by_name.resolve(config)
+    return registry.resolve(config)
 
 
 def check(config: TrainConfig, swept: Collection[str]) -> None:
     """Check what needs no data and no model, in a sweep of every job before the first starts."""
-    from pods.training.check import check, settle
+    from pods.training.check import check, resolve_defaults
 
-    settle(config)
+    resolve_defaults(config)
     check(config)
     if any(key.startswith(("trl", "optimizer.name")) for key in swept):
         from pods.engines import choose
@@ -71,7 +71,7 @@ def train(config: TrainConfig) -> None:
             from pods.runs import folder as runs
             from pods.tasks import splits
             from pods.training import build, loop, trl_keys
-            from pods.training.check import rehearse
+            from pods.training.check import check_algorithm
 
             trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
@@ -79,8 +79,8 @@ def train(config: TrainConfig) -> None:
             tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
             rewards = stack.enter_context(scoring.Rewards(config.rewards))
             questions = splits.load_prompts(config, tokenizer, rewards.scorer.grade)
-            rewards.rehearse(questions[0])
-            rehearse(config, list(islice(questions, 4 * config.prompts_per_step)))
+            rewards.dry_run(questions[0])
+            check_algorithm(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
             split = {"questions of the train split": runs.digest_of_questions(questions)}
@@ -93,11 +93,13 @@ def train(config: TrainConfig) -> None:
             trainer = build.build_trainer(config, model, questions, rewards, engine, clock)
             evaluate = None
             if config.evaluation.every_seconds:
-                evaluate = midrun.MidRun(config, trainer.engine, tokenizer, folder.evaluations)
+                evaluate = midrun.MidRun(
+                    config, trainer.sampler.engine, tokenizer, folder.evaluations
+                )
                 split = f"questions of the {config.evaluation.split} split"
                 digest = runs.digest_of_questions(evaluate.questions.rows)
                 folder.compare(start, {split: digest})
-            callback = loop.RunCallback(config, folder, trainer, rewards, evaluate, start)
+            callback = loop.RunCallback(config, folder, trainer, clock, rewards, evaluate, start)
             trainer.add_callback(callback)
         loop.run(callback)
 

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
-from pods.config.place import COMMANDS, SUITE
+from pods.config.paths import COMMANDS, SUITE
 
 USAGE = f"""pods <command> key=value ...
 commands: {", ".join(COMMANDS)}

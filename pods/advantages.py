@@ -95,11 +95,11 @@ def _by_prompt(
     scored = np.isfinite(rewards)
     advantages = np.zeros(len(kept))
     for prompt in np.unique(batch.prompt[kept]):
-        places = (batch.prompt[kept] == prompt) & scored[kept]
-        chosen = rewards[kept[places]]
+        members = (batch.prompt[kept] == prompt) & scored[kept]
+        chosen = rewards[kept[members]]
         if len(np.unique(chosen)) < 2:
             continue  # equal rewards carry no signal, but the rounding of their mean would
-        advantages[places] = formula(chosen, rewards[(batch.prompt == prompt) & scored])
+        advantages[members] = formula(chosen, rewards[(batch.prompt == prompt) & scored])
     return advantages
 
 

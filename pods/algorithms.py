@@ -1,4 +1,4 @@
-"""Which rollouts are drawn and which are trained on: PODS and its rivals, one function each.
+"""Which rollouts are sampled and which are trained on: PODS and its rivals, one function each.
 
     uv run train.py algorithm=dapo algorithm_kwargs.rounds=2
     uv run train.py algorithm=my_file.py:my_algorithm
@@ -19,8 +19,8 @@ one of the name `rule` is given the config's rule.
 
 What an algorithm needs of a run is said beside it, built in or yours, by attributes that are True:
 
-    .draws_m          it draws m rollouts of a prompt: n plays no part
-    .keeps_all        it trains on every rollout that it draws
+    .samples_m        it samples m rollouts of a prompt: n plays no part
+    .keeps_all        it trains on every rollout that it samples
     .own_advantages   it returns advantages: the config's advantage function plays no part
     .reads_logprobs   it reads batch.logprobs: an engine that gives none is refused
 """
@@ -39,7 +39,7 @@ def grpo(step: Step):
     return np.arange(len(batch))
 
 
-grpo.draws_m = True
+grpo.samples_m = True
 grpo.keeps_all = True
 
 
@@ -84,18 +84,18 @@ def dapo(step: Step, rounds: int = 4):
     2503.14476, dynamic sampling).
 
     rounds: of generation at most; published: until the step is full. Simplified: a further round
-    draws as many prompts as are missing. DAPO's loss has its own keys (loss.type, epsilon_high).
+    samples as many prompts as are missing. DAPO's loss has its own keys (loss.type, epsilon_high).
     """
     batch = yield step.prompts, step.m
     for _ in range(rounds - 1):
-        missing = step.P - len(batch.alive)
+        missing = step.P - len(batch.with_signal)
         if missing <= 0:
             break
         batch = yield step.fresh(missing), step.m
-    return batch.of(batch.alive[: step.P])
+    return batch.of(batch.with_signal[: step.P])
 
 
-dapo.draws_m = True
+dapo.samples_m = True
 
 
 def speed(step: Step, screen: int = 4, pool: int = 2):
@@ -107,9 +107,9 @@ def speed(step: Step, screen: int = 4, pool: int = 2):
     that pass and find no place in the step are not kept for the next one.
     """
     prompts = [*step.prompts, *step.fresh((pool - 1) * step.P)]
-    screen = max(2, min(screen, step.n - 1))  # one rollout is never alive
+    screen = max(2, min(screen, step.n - 1))  # one rollout never has signal
     batch = yield prompts, screen
-    chosen = batch.alive[: step.P]
+    chosen = batch.with_signal[: step.P]
     if len(chosen) and step.n > screen:
         batch = yield [prompts[p] for p in chosen], step.n - screen
     kept = keep(batch, max_variance, step.m)
@@ -146,7 +146,7 @@ def greso(
     return np.arange(len(batch))
 
 
-greso.draws_m = True
+greso.samples_m = True
 greso.keeps_all = True
 
 
@@ -179,7 +179,7 @@ def roc(step: Step):
     (GRPO-RoC, arXiv 2508.20722).
 
     Quality is the total reward, which counts format, then shortness. Simplified: the best correct
-    ones are kept; the paper draws them by quality. If nothing grades, correct means a
+    ones are kept; the paper samples them by quality. If nothing grades, correct means a
     reward above the middle of the prompt's lowest and highest.
     """
     batch = yield step.prompts, step.n
@@ -213,9 +213,9 @@ def thin(step: Step, pool: int = 2, look: int = 1):
     the others. It is biased: the rarer of a prompt's rewards are trained on more often than their
     share.
 
-    pool: P times as many prompts are drawn. look: from that many times as many in the data's order,
+    pool: P times as many prompts are used. look: from that many times as many in the data's order,
     those that were all correct at their last visit coming last, which needs a grader (without one
-    the same are never drawn); 1: all are drawn, and these only lose ties.
+    the same are never used); 1: all are used, and these only lose ties.
     """
     prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
     prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])

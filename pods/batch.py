@@ -31,8 +31,8 @@ def mean(values: Sequence[float | None] | np.ndarray) -> float:
 
 
 def read_only(values: Any) -> np.ndarray:
-    """The array, in which a user's function can change nothing: metrics, ledger and history are
-    made of it afterwards."""
+    """The array, in which a user's function can change nothing: metrics, rollout log and history
+    are made of it afterwards."""
     return np.broadcast_to(values, np.shape(values))  # numpy: a read-only view
 
 
@@ -65,7 +65,7 @@ class Visit(NamedTuple):
     step: int  # optimiser steps done before it
     reward: float  # mean over the rollouts that a function gave a number
     correct: float | None  # share in 0..1; None where nothing grades
-    alive: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
+    has_signal: bool  # neither all correct nor all wrong; where nothing grades: rewards differ
 
 
 Visits = Mapping[str, Sequence[Visit]]  # question -> its visits, the oldest first
@@ -136,7 +136,7 @@ class Batch:
         return [read_only(np.flatnonzero(self.prompt == p)) for p in range(np.max(self.prompt) + 1)]
 
     @cached_property
-    def alive(self) -> np.ndarray:
+    def with_signal(self) -> np.ndarray:
         """Numbers of the prompts that are neither all correct nor all wrong; if nothing grades,
         of those whose rewards differ. Ascending."""
         values = np.asarray(self.rewards if self.correct is None else self.correct, dtype=float)
@@ -156,8 +156,8 @@ class Selection:
     advantages: np.ndarray | None = None  # (K,); None: the config's advantage function gives them
 
 
-Draw = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
-Algorithm = Callable[..., Generator[Draw, Batch, Sequence[int] | Selection]]
+SampleRequest = tuple[list[Prompt], int | Sequence[int]]  # prompts, with one count or one for each
+Algorithm = Callable[..., Generator[SampleRequest, Batch, Sequence[int] | Selection]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,5 +178,7 @@ class Record:
             correct = None
             if batch.correct is not None:
                 correct = mean(batch.correct[group])
-            visit = Visit(self.step.number, mean(batch.rewards[group]), correct, p in batch.alive)
+            visit = Visit(
+                self.step.number, mean(batch.rewards[group]), correct, p in batch.with_signal
+            )
             yield self.prompts[p], visit

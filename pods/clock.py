@@ -149,15 +149,15 @@ class Clock:
         return self.train_seconds // every_seconds > self.before_step // every_seconds
 
 
-def priced(prices: Prices, rounds: int, drawn: np.ndarray, trained: np.ndarray) -> ByPhase:
-    """Seconds by phase, fixed + round (rounds - 1) + generate drawn and update trained, of a step,
-    from the lengths (tokens) of the rollouts drawn and trained on: a price is that of a rollout, or
-    of `prices.tokens` tokens if the list has that."""
+def priced(prices: Prices, rounds: int, sampled: np.ndarray, trained: np.ndarray) -> ByPhase:
+    """Seconds of a step by phase: fixed + round (rounds - 1) + generate sampled; update trained;
+    from the lengths (tokens) of the rollouts sampled and trained on: a price is that of a rollout,
+    or of `prices.tokens` tokens if the list has that."""
 
     def units(lengths: np.ndarray) -> float:
         return len(lengths) if prices.tokens is None else lengths.sum() / prices.tokens
 
-    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * units(drawn)
+    generation = prices.fixed + prices.round * (rounds - 1) + prices.generate * units(sampled)
     return {"generate": float(generation), "update": float(prices.update * units(trained))}
 
 

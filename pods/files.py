@@ -110,7 +110,7 @@ def append(path: Path, record: JsonObject) -> None:
 class Chunk:
     """What was appended to a file at once: a line, or in a .gz a member of lines."""
 
-    place: str
+    location: str
     content: bytes
     records: list[JsonObject] | None  # None: it cannot be read
 
@@ -165,7 +165,7 @@ def read_lines(path: Path) -> list[JsonObject]:
     """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
     What cannot be read is left out, and a line on stderr names it."""
     parts = chunks(path)
-    broken = [chunk.place for chunk in parts if chunk.records is None]
+    broken = [chunk.location for chunk in parts if chunk.records is None]
     if broken:
         print(f"{path}: cannot be read at {few(broken)}; left out", file=sys.stderr)
     return [record for chunk in parts for record in chunk.records or ()]
@@ -183,7 +183,7 @@ def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
     for chunk in chunks(path):
         records = chunk.records
         if records is None or not all(isinstance(record.get("step"), int) for record in records):
-            broken.append(chunk.place)
+            broken.append(chunk.location)
             continue
         kept = [record for record in records if record["step"] <= step]
         lost -= {record["step"] for record in kept}

@@ -32,7 +32,7 @@ def streak(history: Visits, prompt: Prompt) -> tuple[bool, int]:
     solved = bool(newest_first) and newest_first[0].correct == 1
     count = 0
     for visit in newest_first:
-        if visit.alive or (visit.correct == 1) != solved:
+        if visit.has_signal or (visit.correct == 1) != solved:
             break
         count += 1
     return solved, count
@@ -50,7 +50,7 @@ def exploration(
     by_step: dict[int, list[bool | None]] = defaultdict(list)
     for visits in history.values():
         for visit in visits:
-            by_step[visit.step].append(None if visit.alive else visit.correct == 1)
+            by_step[visit.step].append(None if visit.has_signal else visit.correct == 1)
     p = dict.fromkeys(targets, start)
     for number in sorted(by_step)[-GRESO_STEPS:]:
         for kind, target in targets.items():

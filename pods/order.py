@@ -32,10 +32,10 @@ class DataOrder:
         self.batches = sampler.num_samples // sampler.batch_size  # of an epoch
         self.epoch_length = self.batches * sampler.batch_size  # rows
 
-    def index(self, place: int) -> int:
-        """The row at this place, counted from the first prompt of the training."""
-        epoch, place_in_epoch = divmod(place, self.epoch_length)
-        return order_of(self.sampler, epoch)[place_in_epoch]
+    def index(self, position: int) -> int:
+        """The row at this position, counted from the first prompt of the training."""
+        epoch, position_in_epoch = divmod(position, self.epoch_length)
+        return order_of(self.sampler, epoch)[position_in_epoch]
 
     def micro_steps(self, step: int, args: GRPOConfig) -> int:
         """How many came before this optimiser step; an epoch's last update may have fewer."""
@@ -50,18 +50,18 @@ class DataOrder:
 class Stream:
     """The prompts of one step and those after it, all of them different while the data has others.
 
-    rows: (P,) rows that TRL sends for the step. place: of its first prompt in the data's
-    order; `next` is that after its newest. order: None if there is none (TrlSeam.data_order): then
-    there are no fresh prompts.
+    rows: (P,) rows that TRL sends for the step. position: of its first prompt in the data's
+    order; `next` is that after its newest. order: None if there is none (TrlAdapter.data_order):
+    then there are no fresh prompts.
     """
 
-    def __init__(self, rows: list[Row], place: int, order: DataOrder | None) -> None:
+    def __init__(self, rows: list[Row], position: int, order: DataOrder | None) -> None:
         self.order = order
         self.columns = list(rows[0])
-        self.next = place
+        self.next = position
         self.indices: set[int] = set()  # rows of the data set that are in the step
         if order is None:
-            self.own = [prompt_of(row, number) for number, row in enumerate(rows, place)]
+            self.own = [prompt_of(row, number) for number, row in enumerate(rows, position)]
             self.next += len(rows)
         else:
             self.own = self.fresh(len(rows))

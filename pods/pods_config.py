@@ -8,7 +8,7 @@ import trl
 from trl.trainer.utils import get_callable_name
 
 from pods.batch import Algorithm
-from pods.needs import misfits, needs_of
+from pods.requirements import conflicts, requirements_of
 
 Kwargs = dict | str | None  # name -> value; a command line has it as JSON
 # What a loss divides by, for the rows that only fill a step: TRL 1.13 to 1.16 have these eight.
@@ -30,10 +30,10 @@ class PodsConfig(trl.GRPOConfig):
             The number kept, not generated: m, the rollouts of a prompt that are trained on.
             `rollouts_per_prompt` is the number generated.
         rollouts_per_prompt (`int`, *optional*, defaults to `64`):
-            n, the rollouts of a prompt that are drawn and scored; at least `num_generations`.
-            Algorithms that draw m of each prompt (grpo, dapo, greso) do not read it.
+            n, the rollouts of a prompt that are sampled and scored; at least `num_generations`.
+            Algorithms that sample m of each prompt (grpo, dapo, greso) do not read it.
         algorithm (`str`, *optional*, defaults to `"pods"`):
-            What is drawn and what is trained on: a name of `pods.algorithms.ALGORITHMS`, or
+            What is sampled and what is trained on: a name of `pods.algorithms.ALGORITHMS`, or
             `"path/to/file.py:function"`.
         algorithm_kwargs (`dict[str, Any]`, *optional*):
             Its parameters after `step`.
@@ -59,11 +59,11 @@ class PodsConfig(trl.GRPOConfig):
 
     rollouts_per_prompt: int = field(
         default=64,
-        metadata={"help": "A whole number: n, the rollouts of a prompt that are drawn."},
+        metadata={"help": "A whole number: n, the rollouts of a prompt that are sampled."},
     )
     algorithm: str = field(
         default="pods",
-        metadata={"help": "What is drawn and trained on: a name, or path/to/file.py:function."},
+        metadata={"help": "What is sampled and trained on: a name, or path/to/file.py:function."},
     )
     algorithm_kwargs: Kwargs = field(
         default=None,
@@ -110,16 +110,16 @@ class PodsConfig(trl.GRPOConfig):
             raise ValueError(f"loss_type={self.loss_type}: must be one of {', '.join(LOSSES)}")
         if self.n_gpu > 1 and not trl.GRPOTrainer.__name__.startswith("Unsloth"):  # it takes one
             raise ValueError(
-                f"n_gpu={self.n_gpu}: a process on several GPUs draws and trains that many times "
+                f"n_gpu={self.n_gpu}: a process on several GPUs samples and trains that many times "
                 "the rollouts; start one process a GPU with accelerate launch, or set "
                 "CUDA_VISIBLE_DEVICES=0"
             )
 
     def problems(self, algorithm: Algorithm, **changed: bool) -> Iterator[str]:
-        """One line for each value that does not fit the algorithm, some of whose needs (`Needs`)
-        may be changed."""
-        return misfits(
-            replace(needs_of(algorithm), **changed),
+        """One line for each value that does not fit the algorithm, some of whose
+        `Requirements` may be changed."""
+        return conflicts(
+            replace(requirements_of(algorithm), **changed),
             get_callable_name(algorithm),
             n=self.rollouts_per_prompt,
             m=self.num_generations,

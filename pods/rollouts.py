@@ -1,4 +1,4 @@
-"""One step, the same on every rank: draw what the algorithm asks for, score it and send it back."""
+"""One step, the same on every rank: sample what the algorithm asks for, score it, send it back."""
 
 import itertools
 import operator
@@ -25,8 +25,8 @@ from pods.batch import (
     read_only,
 )
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, contained, place
-from pods.needs import needs_of
+from pods.config.functions import FAILURES, contained, location
+from pods.requirements import requirements_of
 from pods.rules import checked
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
@@ -38,11 +38,11 @@ class RewardError(UserError):
 
 @dataclass
 class Driver:
-    """Runs an algorithm for one step: draws and scores what it asks for, checks what it returns."""
+    """Runs an algorithm for one step: samples and scores what it asks for, checks its result."""
 
     algorithm: Algorithm
     advantage: Advantage
-    draw: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout
+    sample: Callable[[list[Prompt], list[int]], list[Rollout]]  # with the index of each rollout
     score: Callable[[list[Prompt], list[Rollout]], np.ndarray]  # -> (rollouts, functions)
     weights: dict[str, float]  # of every reward function, in the order of the scores
     correct: str | None  # the reward function whose values above 0 mean correct
@@ -53,11 +53,11 @@ class Driver:
         """The paper's algorithm 1, or another one: generate and score what it asks for, until it
         selects what is trained on."""
         prompts: list[Prompt] = []  # (G,)
-        places: list[int] = []  # (R,) the number of each rollout's prompt
+        prompt_numbers: list[int] = []  # (R,) the number of each rollout's prompt
         rollouts: list[Rollout] = []  # (R,)
         scores = np.zeros((0, len(self.weights)), dtype=np.float32)  # (R, functions)
         index: dict[Prompt, Iterator[int]] = defaultdict(itertools.count)  # next, by question
-        batch: Batch | None = None  # nothing was drawn yet
+        batch: Batch | None = None  # nothing was sampled yet
         algorithm = self.algorithm(step)
         for rounds in itertools.count():
             with self.phase("select"), named("algorithm", self.algorithm, step):
@@ -71,14 +71,16 @@ class Driver:
                 further = numbers_of(request, prompts)
             wanted = [prompts[number] for number in further]
             with self.phase("generate"):
-                drawn = self.draw(wanted, [next(index[prompt]) for prompt in wanted])
+                sampled = self.sample(wanted, [next(index[prompt]) for prompt in wanted])
             with self.phase("score"):
-                scores = np.concatenate([scores, self.score(wanted, drawn)])
-            places += further
-            rollouts += drawn
-            batch = self.batch(places, rollouts, scores)
+                scores = np.concatenate([scores, self.score(wanted, sampled)])
+            prompt_numbers += further
+            rollouts += sampled
+            batch = self.batch(prompt_numbers, rollouts, scores)
 
-    def batch(self, places: list[int], rollouts: list[Rollout], scores: np.ndarray) -> Batch:
+    def batch(
+        self, prompt_numbers: list[int], rollouts: list[Rollout], scores: np.ndarray
+    ) -> Batch:
         """What the algorithm receives; rewards add up as in TRL, in float32, None counting as 0."""
         rewards = np.nansum(scores * np.float32([*self.weights.values()]), axis=1, dtype=np.float32)
         rewards[np.isnan(scores).all(axis=1)] = np.nan
@@ -89,14 +91,14 @@ class Driver:
             correct = by_function[self.correct] > 0
         if all(completion.logprobs is not None for completion in completions):
             logprobs = [mean(completion.logprobs) for completion in completions]
-        elif needs_of(self.algorithm).reads_logprobs:
+        elif requirements_of(self.algorithm).reads_logprobs:
             name = getattr(self.algorithm, "__name__", self.algorithm)
             raise AlgorithmError(
                 f"algorithm {name} reads log-probabilities, and the generation gives none; set "
                 "use_vllm=True, or with train.py engine=transformers"
             )
         return Batch(
-            prompt=places,
+            prompt=prompt_numbers,
             rewards=rewards,
             correct=correct,
             by_function=by_function,
@@ -174,7 +176,8 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
         reason = str(error) if isinstance(error, ValueError) else repr(error)
         name = getattr(function, "__name__", function)
         raise AlgorithmError(
-            f"{kind} {name} failed at step {step.number}{place(error)}: {' '.join(reason.split())}"
+            f"{kind} {name} failed at step {step.number}{location(error)}: "
+            f"{' '.join(reason.split())}"
         ) from error
 
 

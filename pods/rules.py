@@ -48,7 +48,7 @@ def max_reward(rewards: np.ndarray, m: int, rng: np.random.Generator) -> np.ndar
 
 
 def random(rewards: np.ndarray, m: int, rng: np.random.Generator) -> np.ndarray:
-    """m rollouts drawn uniformly without replacement."""
+    """m rollouts sampled uniformly without replacement."""
     return rng.choice(len(rewards), size=m, replace=False)
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, contained, load, place
+from pods.config.functions import FAILURES, contained, load, location
 from pods.config.keys import RewardsKeys, grader, reward_weights
 from pods.rewards import Scorer
 from pods.rollouts import RewardError, reward_values
@@ -95,7 +95,7 @@ class Rewards(AbstractContextManager):
             self.scores = self.scorer.score(completions, answer, kind, prompts)
         return self.scores[name]
 
-    def rehearse(self, row: dict[str, Any]) -> None:
+    def dry_run(self, row: dict[str, Any]) -> None:
         """Call the user's functions on two made-up completions of a question."""
         columns = {name: [value, value] for name, value in row.items()} | MADE_UP
         columns["prompts"] = columns.pop("prompt")
@@ -156,7 +156,7 @@ class Reward:
             raise
         except FAILURES as error:
             raise RewardError(
-                f"reward function {self.__name__} raised {error!r}{place(error)} "
+                f"reward function {self.__name__} raised {error!r}{location(error)} "
                 f"on {self.failing(arguments)} of {step_of(arguments)}"
             ) from error
 

@@ -1,12 +1,12 @@
 """PODS in any TRL script, by changing two names (pods/__init__.py); train.py uses this class too.
 
-n = rollouts_per_prompt rollouts are drawn and scored, m = num_generations are trained on; with
+n = rollouts_per_prompt rollouts are sampled and scored, m = num_generations are trained on; with
 algorithm="grpo" the weights equal those of GRPOTrainer to the bit.
 """
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,17 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers import TrainerCallback, set_seed
 from trl.trainer.utils import get_config_model_id
 
-from pods import by_name, ranks
+from pods import ranks, registry
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
+from pods.dry_run import (
+    dry_run_on_first_rows,
+    numbered,
+    refuse_few_rows,
+    refuse_multi_turn,
+)
 from pods.files import write_atomic
 from pods.history import History, remember
-from pods.metrics import summary
+from pods.metrics import Metrics, summary
 from pods.order import Stream
 from pods.pods_config import (
     MEAN_OVER_MICRO_BATCHES,
@@ -34,14 +40,8 @@ from pods.pods_config import (
     MEAN_OVER_TOKENS,
     PodsConfig,
 )
-from pods.rehearsal import (
-    numbered,
-    refuse_few_rows,
-    refuse_multi_turn,
-    rehearse_on_first_rows,
-)
 from pods.rollouts import Driver
-from pods.seam import Tensors, TrlSeam, changed
+from pods.trl_adapter import Sampler, Tensors, TrlAdapter, TrlSampler, changed
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
@@ -59,7 +59,7 @@ PAPER = {  # of the model card
 }
 
 
-class PodsTrainer(TrlSeam):
+class PodsTrainer(TrlAdapter):
     """Trainer for PODS, policy optimization with down-sampled rollouts (arXiv 2504.13818).
 
     It is [`~trl.GRPOTrainer`] whose update sees only the rollouts that an algorithm keeps. Loss,
@@ -79,8 +79,12 @@ class PodsTrainer(TrlSeam):
             Refused with a ValueError: there are no multi-turn rollouts; use GRPOTrainer.
         algorithm (`Callable`, *optional*):
             A generator function in place of `args.algorithm` (docs/algorithms.md).
+        sampler (`Callable`, *optional*):
+            Makes from the trainer what samples its rollouts, an object with the method `sample` of
+            [`Sampler`]. If `None`, TRL's own generation does.
+        phase (`Callable`, *optional*):
+            Name -> a context around each phase of a step: generate, score, select.
 
-    Its methods `train_batch` and `draw_share` may be overridden: a step, and how it draws rollouts.
     """
 
     _tag_names = ("trl", "pods")
@@ -105,6 +109,8 @@ class PodsTrainer(TrlSeam):
         environment_factory: None = None,
         *,
         algorithm: Algorithm | None = None,
+        sampler: Callable[[Any], Sampler] | None = None,
+        phase: Callable[[str], AbstractContextManager] = nullcontext,
     ) -> None:
         if args is None:
             model_name = model if isinstance(model, str) else get_config_model_id(model.config)
@@ -114,16 +120,16 @@ class PodsTrainer(TrlSeam):
         refuse_multi_turn(
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )
-        function, advantage = by_name.chosen(args, algorithm)
-        gives_logprobs = args.use_vllm or type(self).draw_share is not TrlSeam.draw_share
+        function, advantage = registry.algorithm_and_advantage(args, algorithm)
+        gives_logprobs = args.use_vllm or sampler is not None
         for problem in args.problems(function):
             raise ValueError(problem)
-        rehearse_on_first_rows(
+        dry_run_on_first_rows(
             args, function, advantage, reward_funcs, train_dataset, eval_dataset, gives_logprobs
         )
         if not type(self).has_own_order():
             refuse_few_rows(args, train_dataset)
-        set_seed(args.seed)  # TRL 1.13 and 1.14 draw an adapter's first weights before they seed
+        set_seed(args.seed)  # TRL 1.13 and 1.14 initialise an adapter before they seed
         with engine_slots(args):
             super().__init__(
                 model=model,
@@ -138,21 +144,23 @@ class PodsTrainer(TrlSeam):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
-        # The argument that nothing reads in a step where TRL's own advantages do not stand.
-        self.unread = next(args.problems(function, keeps_all=False), None)
+        # The first argument that has no effect in a step whose advantages are ours.
+        self.ignored_argument = next(args.problems(function, keeps_all=False), None)
         self.newest: Record | None = None
+        self.metrics: Metrics = {}  # of the newest step
         self.extras = []
         self.history: History = {}
-        self.fresh_drawn = 0  # prompts that step.fresh() has handed out in finished steps
+        self.fresh_used = 0  # prompts that step.fresh() has handed out in finished steps
         self.driver = Driver(
             algorithm=function,
             advantage=advantage,
-            draw=self.draw,
+            sample=self.sample,
             score=self.score,
             weights=self.weights_by_name(),
             correct=args.correct,
-            phase=self.phase,
+            phase=phase,
         )
+        self.sampler = (sampler or TrlSampler)(self)
 
     def weights_by_name(self) -> dict[str, float]:
         """Weight of every reward function; functions of one name are numbered."""
@@ -164,8 +172,9 @@ class PodsTrainer(TrlSeam):
         self.extras = []
         step, stream = self.next_step(ranks.gather(inputs))
         record = self.driver(step)  # generate, score and select, until the algorithm returns
-        batch, self.newest = self.hand_over(record)  # TRL updates on it, then saves (write_state)
-        self.fresh_drawn = stream.next - (self.generation + 1) * step.P
+        self.metrics = summary(record)
+        batch, self.newest = self.build_trl_batch(record)  # TRL updates on it, then saves
+        self.fresh_used = stream.next - (self.generation + 1) * step.P
         remember(self.history, self.newest.visits())
         return batch
 
@@ -173,10 +182,10 @@ class PodsTrainer(TrlSeam):
         """What the algorithm sees, and where the step is in the data's order."""
         rows = rows[:: self.num_generations]  # TRL's sampler repeats each m times in a row
         if self.generation == 0:  # of a second training, too
-            self.fresh_drawn = 0
+            self.fresh_used = 0
             self.history = {}
-        place = self.generation * len(rows) + self.fresh_drawn
-        stream = Stream(rows, place, self.data_order)
+        position = self.generation * len(rows) + self.fresh_used
+        stream = Stream(rows, position, self.data_order)
         step = Step(
             number=self.state.global_step,
             P=len(rows),
@@ -189,52 +198,59 @@ class PodsTrainer(TrlSeam):
         )
         return step, stream
 
-    def draw(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
-        """A rollout of each prompt: each rank draws its share and receives all."""
-        return ranks.split(self.draw_share, list(zip(prompts, indices, strict=True)))
+    def sample(self, prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        """A rollout of each prompt: each rank samples its share and receives all."""
+        return ranks.split(self.sampler.sample, list(zip(prompts, indices, strict=True)))
 
-    def phase(self, name: str) -> AbstractContextManager:
-        """Around a phase of the step: generate, score or select."""
-        return nullcontext()
-
-    def hand_over(self, record: Record) -> tuple[Tensors, Record]:
+    def build_trl_batch(self, record: Record) -> tuple[Tensors, Record]:
         """TRL's batch of this rank's share of the kept rollouts, and the record with the advantages
-        that are used. Where fewer are kept than the budget, rows fill it that no loss counts."""
-        kept, batch = record.selection.kept, record.batch
-        filling = record.step.budget - len(kept)
-        places = [*kept.tolist(), *[np.argmin(batch.lengths)] * filling]
-        mine = ranks.share(places)
-        scores = np.stack(list(batch.by_function.values()), axis=1)[places]
-        scores[len(kept) :] = np.nan  # in no mean of TRL's
-        tensors = self.tensors(
+        that are used. Where fewer are kept than the budget, padding rows fill it, which are in no
+        loss: the shortest rollout, repeated."""
+        kept, shortest = record.selection.kept, np.argmin(record.batch.lengths)
+        padding = record.step.budget - len(kept)
+        rows = np.array([*kept, *[shortest] * padding], dtype=int)
+        batch = self.tensors_of(record, rows)
+        record = self.set_advantages(record, batch, padding)
+        masked = record.batch.clipped[rows] & self.mask_truncated_completions
+        masked[len(kept) :] = True
+        if masked.any():  # on all ranks, or on none
+            self.mask_rows(batch, torch.tensor(ranks.share(masked)))
+        if padding:
+            share = max(1, len(kept)) / len(rows)
+            batch["rows_counted"] = torch.tensor(share, device=self.accelerator.device)
+        return batch, record
+
+    def tensors_of(self, record: Record, rows: np.ndarray) -> Tensors:
+        """TRL's batch of this rank's share of these rollouts; those after the kept ones are padding
+        and have no scores, so that they are in no mean of TRL's."""
+        batch, mine = record.batch, ranks.share(rows)
+        scores = np.stack(list(batch.by_function.values()), axis=1)[rows]
+        scores[len(record.selection.kept) :] = np.nan
+        return self.tensors(
             [record.prompts[batch.prompt[i]].row["prompt"] for i in mine],
             [record.rollouts[i] for i in mine],
             torch.as_tensor(scores, dtype=torch.float32),
             [self.extras[i] for i in mine],
         )
-        metrics = summary(record)
-        if record.selection.advantages is None:  # TRL's own stand
-            values = ranks.gather(tensors["advantages"].tolist())
+
+    def set_advantages(self, record: Record, batch: Tensors, padding: int) -> Record:
+        """Set the selection's advantages in the batch, 0 for padding rows; those that TRL computed
+        stand if the selection has none. Returns the record with the advantages in use."""
+        kept, advantages = record.selection.kept, record.selection.advantages
+        if advantages is None:
+            values = ranks.gather(batch["advantages"].tolist())
             record = replace(record, selection=Selection(kept, np.array(values)))
         else:
-            if self.unread:
-                raise AlgorithmError(self.unread)
-            values = [*record.selection.advantages.tolist(), *[0.0] * filling]
-            tensors["advantages"] = torch.tensor(ranks.share(values)).to(tensors["advantages"])
-            self.log_equal_groups(metrics.get("kept/zero_variance_groups", np.nan))
-        self.log_step(values, metrics)
-        masked = batch.clipped[places] & self.mask_truncated_completions
-        masked[len(kept) :] = True
-        if masked.any():  # on all ranks, or on none
-            self.mask_rows(tensors, torch.tensor(ranks.share(masked)))
-        if filling:
-            tensors["rows_counted"] = torch.tensor(
-                max(1, len(kept)) / len(places), device=self.accelerator.device
-            )
-        return tensors, record
+            if self.ignored_argument:
+                raise AlgorithmError(self.ignored_argument)
+            values = [*advantages.tolist(), *[0.0] * padding]
+            batch["advantages"] = torch.tensor(ranks.share(values)).to(batch["advantages"])
+            self.log_equal_groups(self.metrics.get("kept/zero_variance_groups", np.nan))
+        self.log_step(values, self.metrics)
+        return record
 
     def compute_loss(self, model: Model, inputs: Tensors, *args: Any, **keys: Any) -> torch.Tensor:
-        """TRL's loss; rows that only fill the step count in no denominator.
+        """TRL's loss; padding rows count in no denominator.
 
         Unsloth's backward pass ignores a factor on the loss that it returned. So what both trainers
         divide by is scaled, as a tensor, for which Unsloth compiles its loss once.
@@ -243,20 +259,7 @@ class PodsTrainer(TrlSeam):
             inputs = {k: value for k, value in inputs.items() if k != "num_items_in_batch"}
         if "rows_counted" not in inputs:
             return super().compute_loss(model, inputs, *args, **keys)
-        share = inputs["rows_counted"]
-        if self.loss_type not in MEAN_OVER_ROWS:
-            share = torch.ones_like(share)  # TRL counts the tokens
-        if self.loss_type in MEAN_OVER_MICRO_BATCHES:
-            share = share * self.micro_batches_counted()
-        scale = 1.0  # of advantages and KL
-        has_bonus = self.entropy_coef or self.use_adaptive_entropy
-        counts_tokens = self.loss_type in MEAN_OVER_TOKENS and trl.__version__.startswith("1.9.")
-        if has_bonus and not counts_tokens:
-            # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over; in
-            # TRL 1.9 it is one over tokens if the loss is.
-            micro_batches = torch.full_like(share, self.micro_batches_counted())
-            scale = micro_batches / share
-            share = micro_batches
+        share, scale = self.denominators(inputs["rows_counted"])
         steps = self.current_gradient_accumulation_steps * share
         inputs = {**inputs, "advantages": inputs["advantages"] * scale}
         with changed(
@@ -267,9 +270,26 @@ class PodsTrainer(TrlSeam):
         ):
             return super().compute_loss(model, inputs, *args, **keys)
 
+    def denominators(self, rows_counted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """What TRL's number of micro-batches is multiplied by in a step with padding rows, and what
+        its advantages and KL are. rows_counted: () the share of the rows that are no padding."""
+        share = rows_counted
+        if self.loss_type not in MEAN_OVER_ROWS:
+            share = torch.ones_like(share)  # TRL counts the tokens
+        if self.loss_type in MEAN_OVER_MICRO_BATCHES:
+            share = share * self.micro_batches_counted()
+        has_bonus = self.entropy_coef or self.use_adaptive_entropy
+        counts_tokens = self.loss_type in MEAN_OVER_TOKENS and trl.__version__.startswith("1.9.")
+        if not has_bonus or counts_tokens:
+            return share, 1.0
+        # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over; in TRL
+        # 1.9 it is one over tokens if the loss is.
+        micro_batches = torch.full_like(share, self.micro_batches_counted())
+        return micro_batches, micro_batches / share
+
     def write_state(self, folder: Path) -> None:
         """The history, and how far the data's order has moved on."""
-        state = {"fresh_drawn": self.fresh_drawn, "history": self.history}
+        state = {"fresh_used": self.fresh_used, "history": self.history}
         write_atomic(folder / STATE, json.dumps(state) + "\n")
 
     def read_state(self, folder: Path) -> None:
@@ -277,7 +297,7 @@ class PodsTrainer(TrlSeam):
         if not (folder / STATE).is_file():
             return
         state = json.loads((folder / STATE).read_text())
-        self.fresh_drawn = state["fresh_drawn"]
+        self.fresh_used = state["fresh_used"]
         self.history = {
             question: tuple(Visit(*values) for values in visits)
             for question, visits in state["history"].items()

@@ -10,7 +10,7 @@ from functools import cache
 
 import yaml
 
-from pods.config.place import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR
 
 from . import published, strict
 from .functions import FUNCTIONS, Graded

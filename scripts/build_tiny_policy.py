@@ -26,7 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pods import rewards
 from pods.config.command import command
 from pods.config.keys import Section
-from pods.config.place import PACKAGE
+from pods.config.paths import PACKAGE
 from pods.tasks import arithmetic
 
 SHIPPED = PACKAGE / "tiny_policy"

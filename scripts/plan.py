@@ -53,7 +53,7 @@ def record(config: PlanConfig, training: TrainConfig, target: Target) -> "Pool":
     """The recorded rollouts of a checkpoint; those that its file holds are not sampled again."""
     from pods.engines import choose
     from pods.signal.pool import settings, stored
-    from pods.training.check import settle
+    from pods.training.check import resolve_defaults
 
     file = config.output_dir / config.run / f"signal-{target.name}.npz"
     facts = {
@@ -69,7 +69,7 @@ def record(config: PlanConfig, training: TrainConfig, target: Target) -> "Pool":
     if len(pool.rows) >= config.questions:
         return pool
     sampling = settings(training, config.rollouts)
-    settle(sampling)
+    resolve_defaults(sampling)
     load = choose.loader(sampling)
     from pods.signal import record as recording
     from pods.training import build
@@ -98,8 +98,8 @@ def prices_of(config: PlanConfig, training: TrainConfig) -> Prices:
 def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tuple]":
     """The cells to simulate, each with its algorithm and its advantage function; first GRPO at the
     run's own sizes, and the run's own cell."""
-    from pods.by_name import chosen
-    from pods.needs import needs_of
+    from pods.registry import algorithm_and_advantage
+    from pods.requirements import requirements_of
     from pods.signal.simulate import Candidate
 
     P, n, m = training.prompts_per_step, training.rollouts_per_prompt, training.kept_per_prompt
@@ -119,12 +119,12 @@ def cells_of(config: PlanConfig, training: TrainConfig) -> "dict[Candidate, tupl
         if name != training.algorithm:
             changes["algorithm_kwargs"] = {}
         try:
-            functions = chosen(training.model_copy(update=changes))
+            functions = algorithm_and_advantage(training.model_copy(update=changes))
         except ValueError as error:
             raise UserError(f"algorithms: {error}") from None
-        needs = needs_of(functions[0])
+        requirements = requirements_of(functions[0])
         for size in own:
-            if size[1] == size[2] or not (needs.draws_m or needs.keeps_all):
+            if size[1] == size[2] or not (requirements.samples_m or requirements.keeps_all):
                 cells[Candidate(name, *size)] = functions
     return cells
 

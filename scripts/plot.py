@@ -9,7 +9,6 @@ import json
 
 from pods.config.command import command
 from pods.config.keys import Location
-from pods.figures import curves, drawing
 from pods.figures.figure import FigureConfig
 from pods.files import write_atomic
 
@@ -20,6 +19,8 @@ class PlotConfig(FigureConfig):
 
 @command("plot", PlotConfig)
 def main(config: PlotConfig) -> None:
+    from pods.figures import curves, drawing  # pandas and matplotlib: --help waits for neither
+
     figures, left_out = curves.read_all(config)
     for figure, series in figures:
         out = config.out_dir / figure.name

@@ -11,7 +11,6 @@ from pydantic import PositiveFloat
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Location, Name
-from pods.figures import curves, drawing, page, speedup
 from pods.figures.figure import Comparison, FigureConfig
 from pods.files import write_atomic
 
@@ -25,6 +24,8 @@ class ReportConfig(FigureConfig, Comparison):
 
 @command("report", ReportConfig)
 def main(config: ReportConfig) -> None:
+    from pods.figures import curves, drawing, page, speedup  # pandas and matplotlib, after --help
+
     if not (config.run or config.figure or config.runs):
         raise UserError("run=null figure=null: set run=<run>, figure=<name> or runs={A: [a-*]}")
     if config.figure and config.figure.name == "all":

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pydantic import Field
 
 from pods.config.command import command
-from pods.figures import curves, speedup
 from pods.figures.figure import Comparison, FigureConfig
 
 
@@ -21,6 +20,8 @@ class SpeedupConfig(FigureConfig, Comparison):
 
 @command("speedup", SpeedupConfig)
 def main(config: SpeedupConfig) -> None:
+    from pods.figures import curves, speedup  # pandas and SciPy: --help waits for neither
+
     figures, left_out = curves.read_all(config, fewest=2, greedy=True)
     content, pairs = {}, []
     for figure, series in figures:

@@ -10,11 +10,11 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from pods import by_name, tasks
+from pods import registry, tasks
 from pods.config import command, sweeps
 from pods.config.keys import TaskKeys, TrainConfig
 from pods.config.mistakes import validated
-from pods.training.check import check, settle
+from pods.training.check import check, resolve_defaults
 
 OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
 
@@ -22,7 +22,7 @@ OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
 def compose(*overrides: str) -> TrainConfig:
     """The checked training config with these overrides, on the CPU's backend and optimiser."""
     config = command.typed(TrainConfig, composed(*overrides))
-    settle(config)
+    resolve_defaults(config)
     check(config)
     return config
 
@@ -37,7 +37,7 @@ def composed(*overrides: str) -> DictConfig:
     config = copy.deepcopy(_chosen(*(override.input_line for override in groups)))
     others = [override for override in parsed if not sweeps.is_group(override)]
     ConfigLoaderImpl._apply_overrides_to_config(others, config)
-    by_name.resolve(config)
+    registry.resolve(config)
     return config
 
 

@@ -14,7 +14,7 @@ from pods import files, trainer
 from pods.config.errors import EngineError
 from pods.evaluation import midrun
 from pods.rewards import FUNCTIONS  # those of a training
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints, rollout_log
 
 STEP = 4
 
@@ -56,19 +56,19 @@ def kill_in_checkpoint():
     before(checkpoints, "digest", act)
 
 
-def kill_in_ledger():
+def kill_in_rollout_log():
     """In the member of the step after, of which half is written."""
 
     def act(path, number, step, texts):
         if number == STEP + 1:
-            records = ledger.records(number, step, texts)
+            records = rollout_log.records(number, step, texts)
             lines = "".join(json.dumps(record) + "\n" for record in records)
             member = gzip.compress(lines.encode())
             with open(path, "ab") as file:
                 file.write(member[: len(member) // 2])
             kill()
 
-    before(ledger, "append", act)
+    before(rollout_log, "append", act)
 
 
 def while_saving(act):

@@ -49,7 +49,7 @@ def facts_file(folder, name, scored=None, **train):
     (folder / f"{name}.meta.json").write_text(json.dumps(facts))
 
 
-def ledger_file(run, records):
+def rollout_log_file(run, records):
     """<run>/rollouts.jsonl.gz of these records, its last frame torn as by a kill."""
     path = run / "rollouts.jsonl.gz"
     frame = gzip.compress("".join(json.dumps(record) + "\n" for record in records).encode())

@@ -14,7 +14,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from pods import PodsConfig, PodsTrainer
 from pods.batch import Rollout, Selection
-from pods.config.place import PACKAGE
+from pods.config.paths import PACKAGE
 from pods.engines import Completion
 from pods.models.policy import load_model, load_tokenizer
 
@@ -47,16 +47,18 @@ def first_rows(step):
     return Selection(np.flatnonzero(rows < count), ADVANTAGES[: 2 * count])
 
 
-class Scripted(PodsTrainer):
+class Scripted:
     """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
 
-    def draw_share(self, wanted):
-        end = self.processing_class.eos_token_id
+    def __init__(self, trainer):
+        self.end_token = trainer.processing_class.eos_token_id
+
+    def sample(self, wanted):
         rollouts = []
         for prompt, i in wanted:
             random = np.random.default_rng([int(prompt), i])
             ids = random.integers(5, 20, 7 if i == 0 else 2 + i % 4).tolist()
-            ids[-1] = 5 if i % 3 == 1 else end
+            ids[-1] = 5 if i % 3 == 1 else self.end_token
             rollouts.append(Rollout([7, 8, 9 + int(prompt)], Completion(ids, i % 3 == 1), "x"))
         return rollouts
 
@@ -106,23 +108,24 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any]) -> list[li
             trained = [p for p in trainer.model.parameters() if p.requires_grad]
             held.append(torch.cat([p.grad.flatten() for p in trained]))
 
-    trainer = Scripted(
+    trainer = PodsTrainer(
         model_with_adapter(),
         lambda completions, **_: [float(len(c)) for c in completions],
         arguments,
         Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
         processing_class=load_tokenizer(TINY),
         algorithm=first_rows,
+        sampler=Scripted,
     )
-    hand_over = trainer.hand_over
+    build_trl_batch = trainer.build_trl_batch
 
     def repeatable(record):
-        """Both trainers shuffle the rows, and draw other numbers before."""
-        batch = hand_over(record)
+        """Both trainers shuffle the rows, and sample other numbers before."""
+        batch = build_trl_batch(record)
         torch.manual_seed(record.step.number)
         return batch
 
-    trainer.hand_over = repeatable
+    trainer.build_trl_batch = repeatable
     torch.manual_seed(1)
     for name, parameter in trainer.model.named_parameters():
         if "lora_B.default" in name:  # away from the reference, which the trainer has copied

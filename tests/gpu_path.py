@@ -5,6 +5,7 @@ import functools
 import inspect
 import os
 import sys
+from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -25,7 +26,7 @@ from pods.models import unsloth
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.runs import checkpoints
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
-from pods.training.run_trainer import warm_up
+from pods.training.warm_up import warm_up
 from tests.configs import compose
 from tests.fake_run import TINY
 from tests.test_trainer import adapter, rewards_of, rows
@@ -52,7 +53,7 @@ PARAMS = (
     "detokenize",
     "seed",
 )
-NAMES = [  # in Unsloth's trainer: those that pods/seam.py reads, and what turns off other kernels
+NAMES = [  # in Unsloth's trainer: what trl_adapter.py reads, and what turns off other kernels
     "_unsloth_seq_packing_grad_ok",
     "_unsloth_seq_packing_grad_unsafe_T",
     "UNSLOTH_GRPO_PREFIX_GROUPER",
@@ -107,10 +108,11 @@ def trainer_of(config, policy, folder, engine=None):
     class Loop(TrainerCallback):
         def on_train_begin(self, *_, **__):
             if config.warm_up:
-                warm_up(trainer)
+                warm_up(trainer, config, lambda name: nullcontext())
 
         def on_step_end(self, args, state, *_, **__):
-            guarded = trainer.guard.metrics if trainer.guard else {}
+            guard = trainer.sampler.guard
+            guarded = guard.metrics if guard else {}
             steps.append({"kept": trainer.newest.selection.kept.tolist(), **guarded})
             if state.global_step == 2 and not (folder / "checkpoint-2").is_dir():
                 checkpoints.write(trainer, folder, {})
@@ -248,7 +250,7 @@ def on_the_engine(folder, correction):
 
 
 def notebook(folder):
-    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM: rows drawn and trained
+    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM: rows sampled and trained
     on, adapters handed over, and the difference to the same training resumed in the middle."""
     from unsloth_zoo import vllm_utils
 
@@ -262,8 +264,8 @@ def notebook(folder):
         trained: list[int] = []
 
         class Watch(PodsTrainer):
-            def hand_over(self, record, trained=trained):
-                batch, record = super().hand_over(record)
+            def build_trl_batch(self, record, trained=trained):
+                batch, record = super().build_trl_batch(record)
                 trained.append(len(batch["completion_ids"]))
                 return batch, record
 
@@ -297,7 +299,7 @@ def notebook(folder):
     (whole, vllm, trained), (again, _, _) = runs
     ids = [call.lora.lora_int_id for call in vllm.calls]
     return {
-        "drawn": [len(call.prompts) for call in vllm.calls],
+        "sampled": [len(call.prompts) for call in vllm.calls],
         "trained": trained,
         "lora_ids": [number - ids[0] for number in ids],
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS, all_advantages, inclusion
 from pods.batch import Batch, Prompt, Selection, Step, Visit
-from pods.by_name import prepared
 from pods.history import exploration
+from pods.registry import bind
 from pods.rules import RULES
 from tests.conftest import ROOT
 from tests.steps import Fresh
@@ -74,7 +74,7 @@ cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 )
 def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measure):
     step = step_of(len(batch.groups), 5, m)
-    algorithm = prepared("algorithm", "pods", {}, RULES[rule]) if rule else "pods"
+    algorithm = bind("algorithm", "pods", {}, RULES[rule]) if rule else "pods"
     asked, value = drive(algorithm, step, batch)
     assert asked == [(step.prompts, 5)]
     kept, best = [], []
@@ -88,8 +88,8 @@ def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measu
     assert kept == best
 
 
-def test_pods_draws_from_the_generator_of_the_step():
-    algorithm = prepared("algorithm", "pods", {}, RULES["random"])
+def test_pods_samples_from_the_generator_of_the_step():
+    algorithm = bind("algorithm", "pods", {}, RULES["random"])
     batch = groups(range(20))
     kept = [kept_of(drive(algorithm, step_of(1, 20, 5, seed=s), batch)[1]) for s in (3, 3, 4)]
     assert kept[0] == kept[1] != kept[2]
@@ -213,13 +213,13 @@ CONTINUED = Batch(  # two more of the second, the fourth and the fifth prompt
 )
 
 
-def test_speed_goes_on_only_with_the_prompts_that_are_alive():
+def test_speed_goes_on_only_with_the_prompts_that_have_signal():
     asked, value = drive("speed", step_of(3, 4, 4), SCREENED, CONTINUED, screen=2)
     assert asked == [(["p0", "p1", "p2", "f0", "f1", "f2"], 2), (["p1", "f0", "f1"], 2)]
     assert kept_of(value) == [2, 3, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17]  # n = m: all of them
 
 
-def test_speed_takes_the_first_p_that_are_alive_and_m_of_each():
+def test_speed_takes_the_first_p_that_have_signal_and_m_of_each():
     continued = Batch(CONTINUED.prompt[:16], CONTINUED.rewards[:16])
     asked, value = drive("speed", step_of(2, 4, 2), SCREENED, continued, screen=2, pool=3)
     assert asked[1] == (["p1", "f1"], 2)
@@ -233,7 +233,7 @@ def test_speed_takes_the_first_p_that_are_alive_and_m_of_each():
     ("P", "n", "rewards", "kept"),
     [
         pytest.param(1, 4, [[1, 1], [0, 0]], [], id="nothing is alive"),
-        pytest.param(1, 2, [[1, 1], [0, 1]], [2, 3], id="n = 2: all are drawn"),
+        pytest.param(1, 2, [[1, 1], [0, 1]], [2, 3], id="n = 2: all are sampled"),
     ],
 )
 def test_speed_ends_with_the_screening_where_nothing_is_left_to_draw(P, n, rewards, kept):
@@ -329,7 +329,7 @@ def test_greso_fills_the_step_up_and_trains_on_all():
         pytest.param("11111110", 4, 3, id="at least one wrong"),
         pytest.param("11111111", 4, 4, id="all correct"),
         pytest.param("00000000", 4, 0, id="all wrong"),
-        pytest.param("10", 4, 1, id="fewer than m were drawn"),
+        pytest.param("10", 4, 1, id="fewer than m were sampled"),
         pytest.param("11111111", 2, 2, id="the shortest of the four well-formed ones"),
     ],
 )
@@ -381,7 +381,7 @@ def test_an_algorithm_has_at_most_20_lines_without_its_docstring(name):
     assert function.end_lineno - (docstring.end_lineno - docstring.lineno + 1) <= 20
 
 
-def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_draw_solved_ones_last():
+def test_thin_keeps_the_largest_advantages_of_twice_the_prompts_and_may_sample_solved_ones_last():
     history = {"p0": [Visit(0, 1.0, 1.0, False)], "f1": [Visit(0, 0.5, 0.5, True)]}
     batch = groups([1.0] * 4, [1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0] * 4, correct=True)
     asked, value = drive("thin", step_of(2, 4, 2, history), batch, look=2)

@@ -1,4 +1,4 @@
-"""Rules across keys, settled sizes and schedules; test_config.py has the bounds of one key."""
+"""Rules across keys, resolved sizes and schedules; test_config.py has the bounds of one key."""
 
 import re
 from dataclasses import fields
@@ -12,7 +12,7 @@ from pods.config import functions as user_functions
 from pods.config.errors import UserError
 from pods.config.keys import FACTS, TrainConfig, keys
 from pods.pods_config import LOSSES
-from pods.training.check import rehearse
+from pods.training.check import check_algorithm
 from tests.configs import compose
 from tests.conftest import ROOT
 
@@ -143,7 +143,7 @@ def algorithm(step):
     batch = yield step.prompts, step.m
     return range(len(batch))
 
-algorithm.draws_m = True
+algorithm.samples_m = True
 """
 
 
@@ -162,7 +162,7 @@ algorithm.draws_m = True
         ("algorithm=speed rollouts_per_prompt=16 kept_per_prompt=8", 16, 8, 32, None),
     ],
 )
-def test_an_algorithm_settles_n_m_the_micro_batch_and_the_rule(
+def test_an_algorithm_resolves_n_m_the_micro_batch_and_the_rule(
     overrides, n, m, micro_batch_size, rule, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -349,7 +349,7 @@ def test_a_function_is_tried_on_made_up_rollouts(name, tmp_path):
     user_functions._module.cache_clear()
     config = compose(*overrides.split())
     with pytest.raises(UserError) as error:
-        rehearse(config)
+        check_algorithm(config)
     assert line in str(error.value)
     assert str(error.value).endswith(" (made-up rollouts, before the model loads)")
     assert "\n" not in str(error.value)
@@ -360,7 +360,9 @@ def test_a_function_is_tried_on_made_up_rollouts(name, tmp_path):
 @pytest.mark.parametrize("P", [1, 8])
 def test_every_built_in_algorithm_passes(name, grades, P):
     weight = f"rewards.weights.correctness={int(grades)}"
-    rehearse(compose(f"algorithm={name}", f"prompts_per_step={P}", "micro_batch_size=1", weight))
+    check_algorithm(
+        compose(f"algorithm={name}", f"prompts_per_step={P}", "micro_batch_size=1", weight)
+    )
 
 
 def test_an_algorithm_may_read_log_probabilities_columns_and_the_file_beside_it(tmp_path):
@@ -378,4 +380,4 @@ def test_an_algorithm_may_read_log_probabilities_columns_and_the_file_beside_it(
     """
     (tmp_path / "own.py").write_text(dedent(body))
     user_functions._module.cache_clear()
-    rehearse(compose("algorithm=own.py:f"), [{"level": 3}, {"level": 4}])
+    check_algorithm(compose("algorithm=own.py:f"), [{"level": 3}, {"level": 4}])

@@ -320,6 +320,6 @@ def test_the_launcher_reads_every_config(path):
     assert read.use_cpu is (path.stem == "cpu")
     assert read.use_deepspeed is path.stem.startswith("zero")
     assert read.multi_gpu is not read.use_deepspeed  # else accelerate starts one process
-    assert config.mixed_precision == "no"  # train.py settles it: a float32 model may come
+    assert config.mixed_precision == "no"  # train.py sets it: a float32 model may come
     if read.use_deepspeed:
         assert str(read.zero_stage) == path.stem.removeprefix("zero")

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from pods.batch import AlgorithmError
 from pods.config import command
-from pods.seam import TrlSeam
 from pods.trainer import STATE
+from pods.trl_adapter import TrlSampler
 from tests import processes
 from tests.conftest import ROOT
 
@@ -92,7 +92,7 @@ def test_another_trl_is_refused_with_a_page_that_exists():
     answer = ([], [], [])
     trainer = SimpleNamespace(_is_vlm=False, use_vllm=False, _generate=lambda prompts: answer)
     with pytest.raises(AlgorithmError, match="returns 3 values") as caught:
-        TrlSeam.draw_share(trainer, [])
+        TrlSampler(trainer).sample([])
     (page,) = re.findall(r"docs/\w+\.md", str(caught.value))
     assert (ROOT / page).is_file()
 

@@ -17,11 +17,11 @@ from trl.trainer.utils import RepeatSampler
 from pods import advantages, history
 from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
-from pods.by_name import prepared
 from pods.engines import Completion
 from pods.metrics import summary
-from pods.needs import needs_of
 from pods.order import DataOrder, Stream
+from pods.registry import bind
+from pods.requirements import requirements_of
 from pods.rollouts import Driver
 from tests.steps import Fresh
 
@@ -35,18 +35,18 @@ def step_of(P=2, n=4, m=2, number=7):
 
 
 def driver(algorithm, scores=None, **changes):
-    """`scores`: (rollouts, functions) of the step; else 0, 1, 2, ... And what was drawn."""
-    drawn = []
+    """`scores`: (rollouts, functions) of the step; else 0, 1, 2, ... And what was sampled."""
+    sampled = []
 
-    def draw(prompts, indices):
-        drawn.extend(zip(map(str, prompts), indices, strict=True))
+    def sample(prompts, indices):
+        sampled.extend(zip(map(str, prompts), indices, strict=True))
         lengths = [1 + i % 3 for i in indices]
         return [Rollout([5], Completion([9] * n, n == 3, [-1.0 * n] * n), "") for n in lengths]
 
     def score(prompts, rollouts):
-        start = len(drawn) - len(prompts)
+        start = len(sampled) - len(prompts)
         table = np.arange(99.0)[:, None] if scores is None else np.array(scores, dtype=float)
-        return table[start : len(drawn)].astype(np.float32)
+        return table[start : len(sampled)].astype(np.float32)
 
     settings = {"weights": {"reward": 1.0}, "correct": None, "advantage": advantages.over_kept}
     settings |= {
@@ -54,7 +54,7 @@ def driver(algorithm, scores=None, **changes):
         "phase": lambda name: nullcontext(),
         "algorithm": algorithm,
     } | changes
-    return Driver(draw=draw, score=score, **settings), drawn
+    return Driver(sample=sample, score=score, **settings), sampled
 
 
 def returning(value):
@@ -115,7 +115,7 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
     assert "\n" not in str(raised.value)
 
 
-CHANGES = {  # metrics, ledger, history and the rows of the update are made of these afterwards
+CHANGES = {  # metrics, rollout log, history and the rows of the update are made of these afterwards
     "rewards": lambda batch, kept: operator.isub(batch.rewards, 1),
     "correct": lambda batch, kept: batch.correct.fill(True),
     "prompt": lambda batch, kept: batch.prompt.fill(0),
@@ -178,7 +178,7 @@ likely.reads_logprobs = True
 def test_a_wrong_algorithm_is_told_what_is_required(algorithm, message):
     run, _ = driver(algorithm)
     rollout = Rollout([5], Completion([9], False), "")
-    run.draw = lambda prompts, indices: [rollout for _ in indices]
+    run.sample = lambda prompts, indices: [rollout for _ in indices]
     with pytest.raises(AlgorithmError) as error:
         run(step_of())
     assert str(error.value) == message
@@ -208,17 +208,17 @@ def test_what_an_algorithm_says_of_itself_is_true(name):
     n, m = (2, 2) if name == "grpo_ga" else (6, 2)
     scores = [[float(i % 2 and i % 4 < 2)] for i in range(99)]
     record = driver(noted, scores, correct="reward", max_rounds=9)[0](step_of(2, n, m))
-    needs = needs_of(ALGORITHMS[name])
-    assert needs.own_advantages == (getattr(returned[0], "advantages", None) is not None)
-    assert needs.keeps_all == (len(record.selection.kept) == len(record.batch))
+    requirements = requirements_of(ALGORITHMS[name])
+    assert requirements.own_advantages == (getattr(returned[0], "advantages", None) is not None)
+    assert requirements.keeps_all == (len(record.selection.kept) == len(record.batch))
     if n != m:
-        assert needs.draws_m == (set(np.bincount(record.batch.prompt)) == {m})
-    assert needs.takes_rule == (name == "pods")
-    assert not needs.reads_logprobs
+        assert requirements.samples_m == (set(np.bincount(record.batch.prompt)) == {m})
+    assert requirements.takes_rule == (name == "pods")
+    assert not requirements.reads_logprobs
 
 
 def test_the_attributes_stay_where_an_algorithm_gets_parameters():
-    assert needs_of(prepared("algorithm", "cppo", {"each": 1})).own_advantages
+    assert requirements_of(bind("algorithm", "cppo", {"each": 1})).own_advantages
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_prompts_are_numbered_as_they_appear_and_their_seeds_go_on():
         batches.append((yield (a, b, c), np.array([0, 2, 1])))
         return [6, 1]
 
-    run, drawn = driver(rounds)
+    run, sampled = driver(rounds)
     record = run(step_of())
-    assert " ".join(f"{name}{i}" for name, i in drawn) == "b0 b1 a0 f00 b2 b3 b4 f01"
+    assert " ".join(f"{name}{i}" for name, i in sampled) == "b0 b1 a0 f00 b2 b3 b4 f01"
     assert [len(batch) for batch in batches] == [3, 5, 8]  # every rollout so far
     assert batches[2].prompt.tolist() == [0, 0, 1, 2, 0, 0, 0, 2]
     assert batches[2].rewards.tolist() == list(range(8))
@@ -265,10 +265,10 @@ def test_prompts_are_numbered_as_they_appear_and_their_seeds_go_on():
 
 
 def test_two_prompts_of_one_question_stay_two_with_different_seeds():
-    (run, drawn), step = driver(ALGORITHMS["grpo"]), step_of(2, 2, 2)
+    (run, sampled), step = driver(ALGORITHMS["grpo"]), step_of(2, 2, 2)
     step.prompts[:] = [Prompt("a", {"row": 0}), Prompt("a", {"row": 1})]
     record = run(step)
-    assert drawn == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
+    assert sampled == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
     assert record.batch.prompt.tolist() == [0, 0, 1, 1]
 
 
@@ -340,7 +340,7 @@ def test_the_history_keeps_mean_reward_and_share_correct(scores, correct, visit)
         record = record_of(scores, correct)
         summary(record)  # a reward without a number is an ordinary case
     ((prompt, seen),) = record.visits()
-    assert (prompt, seen.correct, seen.alive) == ("a", visit.correct, visit.alive)
+    assert (prompt, seen.correct, seen.has_signal) == ("a", visit.correct, visit.has_signal)
     assert (seen.step, seen.reward) == (7, pytest.approx(visit.reward, rel=1e-5, nan_ok=True))
 
 

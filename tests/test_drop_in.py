@@ -113,7 +113,7 @@ def test_4_lora_by_peft_config(tmp_path):
     assert_equal_to_trls(tmp_path, lora=True, beta=0.1)
 
 
-def test_5_pods_draws_n_and_trains_on_m(tmp_path):
+def test_5_pods_samples_n_and_trains_on_m(tmp_path):
     ours = built(PodsTrainer, tmp_path, rollouts_per_prompt=12)
     start = weights(ours)
     ours.train()

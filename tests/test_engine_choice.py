@@ -96,7 +96,7 @@ def test_auto_takes_what_can_compute_in_the_models_type_on_a_card(machine):
     for model in models:
         config = compose(f"model={model}")
         config.backend = "auto"
-        choose.settle(config)
+        choose.resolve_auto(config)
         evaluation = outcome(choose.for_evaluation, "auto", config).partition(":")[0]
         engines[model] = (config.backend, config.engine, evaluation)
     expected = dict.fromkeys(models, ("unsloth", "unsloth", "vllm"))
@@ -122,7 +122,7 @@ def test_a_named_engine_or_backend_that_cannot_is_refused(machine, model, keys, 
     machine(True, True, {})
     expected = float32 if config.model.dtype == "float32" else bfloat16
     try:
-        line = choose.settle(config)
+        line = choose.resolve_auto(config)
     except UserError as error:
         line = str(error)
     assert expected in line
@@ -209,31 +209,32 @@ def test_every_parameter_is_trained_by_transformers_where_unsloth_is_installed_t
     machine(True, True, {})
     config = compose(*FULL, "model.dtype=bfloat16")
     config.backend = "auto"
-    line = choose.settle(config)
+    line = choose.resolve_auto(config)
     assert line.startswith("backend transformers (Unsloth trains adapters (lora.rank=null)), ")
     assert config.engine == "transformers"
     config.backend = "unsloth"
-    assert outcome(choose.settle, config).endswith("(lora.rank=null); set backend=transformers")
+    problem = outcome(choose.resolve_auto, config)
+    assert problem.endswith("(lora.rank=null); set backend=transformers")
 
 
-def test_auto_is_settled_and_said_in_one_line(machine, monkeypatch):
+def test_auto_is_resolved_and_said_in_one_line(machine, monkeypatch):
     config = compose("engine=auto", "model.dtype=bfloat16")
     config.backend, config.optimizer.name = "auto", "auto"
     machine(True, True, {})
-    line = choose.settle(config)
+    line = choose.resolve_auto(config)
     assert (config.backend, config.engine) == ("unsloth", "unsloth")
     assert config.optimizer.name == "adamw_8bit"
     assert line.startswith("backend unsloth (found CUDA and unsloth), engine unsloth (shares ")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose.settle(config).endswith(
+    assert choose.resolve_auto(config).endswith(
         "one of 2 cards: accelerate launch uses them all (docs/cluster.md)"
     )
     for name, value in TWO.items():
         monkeypatch.setenv(name, value)
-    assert "2 cards" not in choose.settle(compose())
+    assert "2 cards" not in choose.resolve_auto(compose())
     machine(False, True, {})
     config.model.load_in_4bit = True
-    assert "4-bit weights need CUDA" in outcome(choose.settle, config)
+    assert "4-bit weights need CUDA" in outcome(choose.resolve_auto, config)
 
 
 @pytest.mark.parametrize("file", ["version", "nothing"])
@@ -243,7 +244,7 @@ def test_a_driver_that_torch_cannot_use_is_named(machine, monkeypatch, tmp_path,
     machine(False, True, {})
     config = compose("model.load_in_4bit=true")
     said = "driver 580 or newer" if file == "version" else "on a machine without a GPU"
-    assert said in outcome(choose.settle, config)
+    assert said in outcome(choose.resolve_auto, config)
 
 
 @pytest.mark.parametrize("m", [16, 64])
@@ -282,9 +283,9 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
     )
     policy = Policy(None, "t", None, "cpu", [3, 9])  # 9: Unsloth's pad
     choose.build_for_training(config, policy)
-    drawn = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
+    sampled = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)
-    assert given == [("transformers", config, "t", drawn, limits, 16)]
+    assert given == [("transformers", config, "t", sampled, limits, 16)]
     assert choose.build_for_training(compose("engine=trl"), "policy") is None  # the trainer does
 
 

@@ -67,11 +67,11 @@ def one_token_at_a_time(model, prompts=PROMPTS):
     """Greedy completions, one prompt at a time and without a cache."""
     completions = []
     for prompt in prompts:
-        drawn: list[int] = []
-        while len(drawn) < 48 and drawn[-1:] != [TOKENIZER.eos_token_id]:
+        sampled: list[int] = []
+        while len(sampled) < 48 and sampled[-1:] != [TOKENIZER.eos_token_id]:
             with torch.no_grad():
-                drawn.append(int(model(torch.tensor([prompt + drawn])).logits[0, -1].argmax()))
-        completions.append([drawn])
+                sampled.append(int(model(torch.tensor([prompt + sampled])).logits[0, -1].argmax()))
+        completions.append([sampled])
     return completions
 
 
@@ -98,14 +98,14 @@ def test_each_work_and_request_comes_back_in_its_place():
     assert done[1][1] == done[0][1][:2]
 
 
-def test_draws_follow_the_probabilities_of_the_model():
+def test_samples_follow_the_probabilities_of_the_model():
     """Pearson's chi-square of 10,000 first tokens; tokens of fewer than five are one class."""
-    draws, temperature = 10_000, 4.0
+    samples, temperature = 10_000, 4.0
     hot = replace(SAMPLING, temperature=temperature, max_tokens=1)
-    (((*completions,),),) = complete(engine(hot), Work([Request(PROMPTS[0], range(draws))]))
+    (((*completions,),),) = complete(engine(hot), Work([Request(PROMPTS[0], range(samples))]))
     with torch.no_grad():
         logits = base_model()(torch.tensor([PROMPTS[0]])).logits[0, -1].double()
-    expected = (logits / temperature).softmax(-1).numpy() * draws
+    expected = (logits / temperature).softmax(-1).numpy() * samples
     counts = np.bincount([c.token_ids[0] for c in completions], minlength=len(expected))
     rare = expected < 5
     observed = np.append(counts[~rare], counts[rare].sum())
@@ -117,7 +117,7 @@ def test_draws_follow_the_probabilities_of_the_model():
 
 
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-24, 1.0])
-def test_no_number_draws_a_token_of_probability_zero(number):
+def test_no_number_samples_a_token_of_probability_zero(number):
     logits = torch.tensor([[-torch.inf, 0.3, 0.1, -torch.inf]])
     sampler = TokenSampler(replace(SAMPLING, max_tokens=1), [0], torch.device("cpu"))
     sampler._numbers.fill_(number)

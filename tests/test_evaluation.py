@@ -28,6 +28,7 @@ from pods.evaluation import questions, records, run, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.lookup import SAVED, runs
 from pods.evaluation.questions import Questions
+from pods.evaluation.scoreboard import Best, Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs import results
@@ -140,8 +141,8 @@ def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, 
     path.write_text(path.read_text() + json.dumps(row) + "\n")
     evaluate(key, "results_dir=fresh")
     tasks = json.loads(Path("fresh/fake.meta.json").read_text())["tasks"]
-    drawn = {n: [t[k] for k in ("temperature", "questions", "dropped")] for n, t in tasks.items()}
-    assert drawn == {name: ["greedy" not in name, 5, 1] for name in repeats}
+    sampled = {n: [t[k] for k in ("temperature", "questions", "dropped")] for n, t in tasks.items()}
+    assert sampled == {name: ["greedy" not in name, 5, 1] for name in repeats}
     datasets = results.read("fresh/fake.json")[2].datasets
     assert {name: len(entry.ans_acc) for name, entry in datasets.items()} == repeats
     assert ("greedy %" in capsys.readouterr().out) is (len(repeats) == 2)
@@ -687,6 +688,18 @@ def test_a_base_model_sees_the_prompt_of_the_task(task):
     config = typed(EvaluateConfig, composed)
     system = {"arithmetic": "", "gsm8k": None}[task]
     assert training_config(config, None).task.system == system
+
+
+def test_the_last_line_names_the_best_run_by_validation(capsys):
+    boards = []
+    for name, correct in (("a-lr1", 0.4), ("a-lr2", 0.6)):
+        best = Best("gsm8k.validation", name, "checkpoint-2", correct)
+        line = dict.fromkeys(scoreboard.NAMES, "same") | {"run": name, "policy": "checkpoint-2"}
+        boards.append(Scoreboard([line], [best], [], [], []))
+    scoreboard.show(boards)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("checkpoint-2: best on gsm8k.validation, 60.0%")
+    assert "run=a-lr2" in last
 
 
 def test_validation_questions_choose_the_checkpoint_of_the_test(folder, capsys):

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from pods import by_name
+from pods import registry
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig
 from pods.models.policy import Policy
 from pods.training.build import trl_arguments
-from pods.training.check import settle
+from pods.training.check import resolve_defaults
 from tests.configs import compose, get
 from tests.conftest import ROOT
 
@@ -183,11 +183,11 @@ def names():
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
             composed = command.compose("train", list(overrides))
-            by_name.resolve(composed)
+            registry.resolve(composed)
             compose = partial(command.compose, "train")
             composed.run = sweeps.name(composed, list(overrides), [], compose)
             config = command.typed(TrainConfig, composed)
-            settle(config)
+            resolve_defaults(config)
             runs.add(config.run)
     return runs
 

@@ -43,7 +43,7 @@ def run(request, tmp_path):
 
 
 def steps(folder: Path) -> list[list[dict[str, Any]]]:
-    """The ledger's records of every step, one for each prompt."""
+    """The rollout log's records of every step, one for each prompt."""
     records = files.read_lines(folder / "rollouts.jsonl.gz")
     return [list(group) for _, group in groupby(records, key=lambda record: record["step"])]
 
@@ -53,9 +53,9 @@ def test_every_section_has_a_test():
 
 
 def test_an_algorithm_with_two_rounds(run):
-    drawn = [[len(record["total"]) for record in records] for records in steps(run)]
-    assert min(map(min, drawn)) >= 6  # algorithm_kwargs.first
-    assert {*map(sum, drawn)} <= {15, 16}  # P n, the second round rounded down
+    sampled = [[len(record["total"]) for record in records] for records in steps(run)]
+    assert min(map(min, sampled)) >= 6  # algorithm_kwargs.first
+    assert {*map(sum, sampled)} <= {15, 16}  # P n, the second round rounded down
     assert [len(record["kept"]) for record in chain(*steps(run))] == [4] * 4
     assert [line["generate/rounds"] for line in files.read_lines(run / "metrics.jsonl")] == [2, 2]
 

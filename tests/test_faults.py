@@ -16,7 +16,7 @@ from pods import files
 from pods.runs import checkpoints
 from tests import faults, processes
 from tests.fake_run import make_run
-from tests.figures import ledger_file
+from tests.figures import rollout_log_file
 from tests.test_inspect import record
 
 SETTINGS = [
@@ -103,8 +103,8 @@ def steps_of(path):
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, reference):
-    """In a step, with a full disk, in a checkpoint and in the ledger; then a file is damaged. The
-    warm-up of each process leaves no trace either."""
+    """In a step, with a full disk, in a checkpoint and in the rollout log; then a file is damaged.
+    The warm-up of each process leaves no trace either."""
     path, warm = folder / "checkpoints" / "r", "warm_up=true"
     killed(folder, warm, fault=faults.kill_in_step)
     assert steps_of(path) == [2]
@@ -114,7 +114,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
     assert last.endswith("checkpoint-2")
     killed(folder, warm, fault=faults.kill_in_checkpoint)
     assert steps_of(path) == [2]
-    killed(folder, warm, fault=faults.kill_in_ledger)
+    killed(folder, warm, fault=faults.kill_in_rollout_log)
     assert steps_of(path) == [2, 4]
     adapter = path / "checkpoint-4" / "adapter_model.safetensors"
     adapter.write_bytes(adapter.read_bytes()[:-100])
@@ -168,7 +168,7 @@ def alternating(step):
 
 
 def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(tmp_path):
-    """Metrics, ledger and checkpoints lie between generations; the warm-up leaves no visit."""
+    """Metrics, rollout log and checkpoints lie between generations; the warm-up leaves no visit."""
     write_questions(tmp_path / "data", count=5)
     (tmp_path / "own.py").write_text(HISTORY)
     own = [f"algorithm={tmp_path / 'own.py'}:alternating", "updates_per_generation=2"]
@@ -187,7 +187,7 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     assert records[2]["question_id"] != records[3]["question_id"]  # goes on after the fresh prompt
     states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]
     assert states[0] == states[1]
-    assert states[0]["fresh_drawn"] == 4  # one was among the prompts of its step already
+    assert states[0]["fresh_used"] == 4  # one was among the prompts of its step already
     assert sum(map(len, states[0]["history"].values())) == 9
 
 
@@ -317,7 +317,7 @@ def test_threads_that_keep_a_finished_process_alive_are_named(folder):
     ids=["head", "full"],
 )
 def test_a_result_may_be_read_in_part_but_must_not_be_lost(fault, code, tmp_path):
-    ledger_file(make_run(tmp_path / "checkpoints", "r", steps=()), [record(1, "q", [0, 1])])
+    rollout_log_file(make_run(tmp_path / "checkpoints", "r", steps=()), [record(1, "q", [0, 1])])
     processes.run(tmp_path, "run=r", script="scripts/inspect_run.py", fault=fault, code=code)
 
 

@@ -124,7 +124,7 @@ def test_a_part_that_cannot_be_read_costs_no_later_record(tmp_path, capsys, name
     assert capsys.readouterr().err == ""
 
 
-def test_bytes_overwritten_inside_a_ledger_cost_one_step(tmp_path, capsys):
+def test_bytes_overwritten_inside_a_rollout_log_cost_one_step(tmp_path, capsys):
     path = tmp_path / "rollouts.jsonl.gz"
     for step in range(1, 7):
         appended(path, step)

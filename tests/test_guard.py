@@ -8,8 +8,8 @@ import torch
 
 from pods.config.errors import RunFailed
 from pods.engines import Completion, LivePolicy, Request
-from pods.seam import TrlSeam
 from pods.training.guard import Guard
+from pods.trl_adapter import TrlAdapter
 from tests.test_trainer import build, rows
 
 SETTINGS = [
@@ -41,7 +41,7 @@ class Faulty:
 
 
 class Silent:
-    """An engine that draws nothing."""
+    """An engine that samples nothing."""
 
     def generate(self, works, *, logprobs=False):
         for work in works:
@@ -50,7 +50,7 @@ class Silent:
 
 def guarded(**fault):
     trainer = build(SETTINGS, dataset=rows(), wrap=lambda engine: Faulty(engine, **fault))
-    return trainer, trainer.guard, trainer.engine
+    return trainer, trainer.sampler.guard, trainer.sampler.engine
 
 
 def test_an_engine_with_the_adapter_passes_and_training_is_left_alone():
@@ -138,4 +138,4 @@ def test_the_trainers_log_probabilities_are_asked_for_as_in_every_trl():
         accelerator=SimpleNamespace(device="cpu"),
         _get_per_token_logps_and_entropies=scored,
     )
-    assert TrlSeam.token_logprobs(trainer, [5, 6], [7]).tolist() == [-1]
+    assert TrlAdapter.token_logprobs(trainer, [5, 6], [7]).tolist() == [-1]

@@ -1,5 +1,5 @@
 """Mass and density of the code, floors and circles of imports (those inside functions too), the
-import rules, and private names of TRL, transformers' Trainer and Unsloth in pods/seam.py alone.
+import rules, and private names of TRL, transformers' Trainer and Unsloth in trl_adapter.py alone.
 
 Mass: nodes of the syntax tree without docstrings, imports and contexts, what a reader takes in.
 Density: nodes for each line of code, how tightly it is packed."""
@@ -143,18 +143,18 @@ def private_names() -> set[str]:
     return names
 
 
-def test_the_private_names_of_the_seam_exist(private_names):
-    used = set(re.findall(r"\.(_[a-z]\w*)", SOURCES["pods/seam.py"]))
+def test_the_private_names_of_the_adapter_exist(private_names):
+    used = set(re.findall(r"\.(_[a-z]\w*)", SOURCES["pods/trl_adapter.py"]))
     assert used - {"_earlier"} <= private_names  # its own
 
 
-def test_private_names_stand_in_the_seam_alone(private_names) -> None:
+def test_private_names_stand_in_the_adapter_alone(private_names) -> None:
     found: dict[str, set[str]] = {}
     for file, source in SOURCES.items():
         used = set(re.findall(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)", source))
         private = {name for name in used if "unsloth_" in name} | used & private_names
         private |= {"_internal_call"} & set(re.findall(r"\w+", source))
-        if private and file != "pods/seam.py":
+        if private and file != "pods/trl_adapter.py":
             found[file] = private
     assert found == {}
 

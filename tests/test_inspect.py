@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.fake_run import make_run
-from tests.figures import in_process, ledger_file, printed, refused
+from tests.figures import in_process, printed, refused, rollout_log_file
 
 INSPECT = "scripts/inspect_run.py"
 TEXT = "<think>a</think><answer>{}</answer>\x1b[2J"
@@ -33,7 +33,7 @@ def run(tmp_path, monkeypatch):
     steps = [("good", [1, 1]), ("good", [1, 1]), ("bad", [0, 0]), ("mixed", [0, 0])]
     steps.append(("mixed", [0, 1]))
     records = [record(step, *visit) for step, visit in enumerate(steps, 1)]
-    ledger_file(folder, records)
+    rollout_log_file(folder, records)
     for step in (2, 10):
         for repeat in (0, 1):
             path = tmp_path / f"results/r/checkpoint-{step}/arithmetic/repeat-{repeat}.jsonl"
@@ -70,7 +70,7 @@ def test_a_question_goes_by_the_number_of_its_id_before_its_text(capsys, run):
     """Not by every id and prompt that holds the digit."""
     texts = [("own-train-7", "8 plus"), ("own-train-17", "9 plus"), ("own-train-8", "7 plus")]
     visits = [record(k, name, [0, 1]) | {"prompt": text} for k, (name, text) in enumerate(texts, 1)]
-    ledger_file(run, visits)
+    rollout_log_file(run, visits)
     out = printed(capsys, INSPECT, "run=r", "question=7").out
     assert "visits in training: 1" in out
     assert "own-train-7 " in out
@@ -80,7 +80,7 @@ def test_a_question_goes_by_the_number_of_its_id_before_its_text(capsys, run):
 def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
     """Ids, gold answers and folders of evaluations may hold any character."""
     hostile = "\x1b]0;title\x07\x1b[31m"
-    ledger_file(run, [record(1, f"{hostile}a", [0, 0]) | {"answer": hostile}])
+    rollout_log_file(run, [record(1, f"{hostile}a", [0, 0]) | {"answer": hostile}])
     folder = tmp_path / "results" / "r"
     (folder / "checkpoint-10" / "arithmetic").rename(folder / "checkpoint-10" / f"{hostile}task")
     (folder / "checkpoint-2").rename(folder / f"checkpoint-2{hostile}")
@@ -92,7 +92,7 @@ def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["run=absent"], "run=absent: no ledger"),
+        (["run=absent"], "run=absent: no rollout log"),
         (["run=../r"], "run=../r: must be a folder name"),
         (["run=r", "question=never asked"], "question=never asked: no id, and in no stored prompt"),
         (["run=r", "most=0"], "most=0: must be greater than 0"),
@@ -111,7 +111,7 @@ def test_without_scores_it_names_the_command_with_its_quotes(run, tmp_path, caps
     assert f"no scores of my run yet: {command}" in capsys.readouterr().out
 
 
-def test_a_ledger_without_a_record_hides_no_scores(run, capsys):
+def test_a_rollout_log_without_a_record_hides_no_scores(run, capsys):
     (run / "rollouts.jsonl.gz").write_bytes(b"")
     assert in_process(INSPECT, "run=r") == 0
     assert "wrong answers of checkpoint-10 on arithmetic: 1" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Evaluation inside a run: own clock, own draws, same training."""
+"""Evaluation inside a run: own clock, own samples, same training."""
 
 import json
 
@@ -69,8 +69,8 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     class Engine:
         def generate(self, asked):
             works.extend(asked)
-            drawn = [*ids[:2], *[ids[4]] * 3] if asked[0].greedy else ids
-            yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in drawn]
+            sampled = [*ids[:2], *[ids[4]] * 3] if asked[0].greedy else ids
+            yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in sampled]
 
     midrun.engine = Engine()
     live = LivePolicy(None, 7)

@@ -24,6 +24,7 @@ from pods.batch import AlgorithmError, Rollout, Selection
 from pods.config.errors import UserError
 from pods.engines import Completion
 from pods.rollouts import RewardError
+from pods.trl_adapter import TrlSampler
 from tests.conftest import ROOT
 
 MODEL = str(ROOT / "pods" / "tiny_policy")
@@ -236,7 +237,7 @@ def test_columns_of_a_reward_stay_beside_their_completions_around_an_evaluation(
     assert tables[-1]["training"].notna().any() or tables[-1]["evaluation"].notna().any()
 
 
-def test_an_adapter_has_one_start_whatever_was_drawn_before(tmp_path):
+def test_an_adapter_has_one_start_whatever_was_sampled_before(tmp_path):
     starts = []
     for used in (0, 1):
         args = PodsConfig(**{**SETTINGS, "output_dir": str(tmp_path)})
@@ -311,12 +312,12 @@ def test_a_resume_is_exact(algorithm, accumulated, kwargs, step, tmp_path):
     }
     straight = trainer_of(PodsTrainer, tmp_path, **settings)
     straight.train()
-    assert straight.fresh_drawn > 0
-    assert any(not visit.alive for visits in straight.history.values() for visit in visits)
+    assert straight.fresh_used > 0
+    assert any(not visit.has_signal for visits in straight.history.values() for visit in visits)
     resumed = trainer_of(PodsTrainer, tmp_path / "resumed", **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     assert same(weights(straight), weights(resumed))
-    assert (resumed.fresh_drawn, resumed.history) == (straight.fresh_drawn, straight.history)
+    assert (resumed.fresh_used, resumed.history) == (straight.fresh_used, straight.history)
     assert list(straight.newest.prompts) == list(resumed.newest.prompts)
 
 
@@ -348,17 +349,20 @@ def test_trls_parser_reads_the_config_which_a_checkpoint_holds(tmp_path):
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
 
 
-class Scripted(PodsTrainer):
+class Scripted:
     """Rollout i of a prompt is a function of both, of 2 to 7 tokens; each third is clipped."""
 
     logprob = None  # of every token
 
-    def draw_share(self, wanted):
+    def __init__(self, trainer):
+        self.end_token = trainer.processing_class.eos_token_id
+
+    def sample(self, wanted):
         rollouts = []
         for prompt, i in wanted:
             random = np.random.default_rng([int(prompt), i])
             ids = random.integers(5, 20, 7 if i == 0 else 2 + i % 4).tolist()
-            ids[-1] = 5 if i % 3 == 1 else self.processing_class.eos_token_id
+            ids[-1] = 5 if i % 3 == 1 else self.end_token
             logprobs = None if self.logprob is None else [self.logprob] * len(ids)
             completion = Completion(ids, i % 3 == 1, logprobs)
             rollouts.append(Rollout([7, 8, 9 + int(prompt)], completion, "x"))
@@ -391,7 +395,7 @@ def none_at_all(step):
 def gradients(folder, algorithm, m, rows, **changes):
     """Of the first update of a policy in float64, which differs from the reference."""
     trainer = trainer_of(
-        Scripted,
+        PodsTrainer,
         folder / "out",
         rewards=letters,
         model=str(folder),
@@ -403,7 +407,7 @@ def gradients(folder, algorithm, m, rows, **changes):
         max_grad_norm=0,
         shuffle_dataset=False,
         model_init_kwargs={"dtype": "auto"},
-        own={"algorithm": algorithm},
+        own={"algorithm": algorithm, "sampler": Scripted},
         **changes,
     )
     random, held = torch.Generator().manual_seed(3), {}
@@ -492,7 +496,7 @@ def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, los
 def logs_of_a_step(folder, m, algorithm, rows=1, weights=1.0, **changes):
     """What a step of 2 m rows logs, in micro-batches of `rows`; weights: factor of the base's."""
     trainer = trainer_of(
-        Scripted,
+        PodsTrainer,
         folder,
         num_generations=m,
         rollouts_per_prompt=m,
@@ -500,7 +504,7 @@ def logs_of_a_step(folder, m, algorithm, rows=1, weights=1.0, **changes):
         gradient_accumulation_steps=2 * m // rows,
         max_steps=1,
         shuffle_dataset=False,
-        own={"algorithm": algorithm},
+        own={"algorithm": algorithm, "sampler": Scripted},
         **changes,
     )
     with torch.no_grad():
@@ -784,7 +788,7 @@ def test_what_a_subclass_overrides_counts_as_in_trls_trainer(own, tmp_path):
 
 
 def test_one_process_on_several_cards_is_refused(monkeypatch):
-    """transformers would divide its batch among them, and TRL draw the rollouts of each."""
+    """transformers would divide its batch among them, and TRL sample the rollouts of each."""
     monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", 2)
     with pytest.raises(
         ValueError, match=r"n_gpu=2: .* accelerate launch.* CUDA_VISIBLE_DEVICES=0$"
@@ -800,7 +804,7 @@ def test_an_evaluation_by_trl_follows_a_step_with_the_engines_log_probabilities(
     trainers = []
     for correction in (True, False):
         trainer = trainer_of(
-            Likely,
+            PodsTrainer,
             tmp_path,
             rewards=parity,
             evaluated=True,
@@ -810,6 +814,7 @@ def test_an_evaluation_by_trl_follows_a_step_with_the_engines_log_probabilities(
             eval_steps=1,
             per_device_eval_batch_size=24,
             vllm_importance_sampling_correction=correction,
+            own={"sampler": Likely},
         )
         trainer.train()
         trainers.append(trainer)
@@ -823,12 +828,12 @@ def test_an_evaluation_by_trl_follows_a_step_with_the_engines_log_probabilities(
 
 @pytest.mark.parametrize("of_each", [0, 2])
 def test_a_generation_of_another_number_of_rollouts_is_refused(of_each, tmp_path):
-    class Own(PodsTrainer):
-        def draw_share(self, wanted):
-            return [rollout for rollout in super().draw_share(wanted) for _ in range(of_each)]
+    class Own(TrlSampler):
+        def sample(self, wanted):
+            return [rollout for rollout in super().sample(wanted) for _ in range(of_each)]
 
-    trainer = trainer_of(Own, tmp_path, rollouts_per_prompt=8)
-    with pytest.raises(ValueError, match=f"^draw_share returned {16 * of_each} values, not 16$"):
+    trainer = trainer_of(PodsTrainer, tmp_path, rollouts_per_prompt=8, own={"sampler": Own})
+    with pytest.raises(ValueError, match=f"^sample returned {16 * of_each} values, not 16$"):
         trainer.train()
 
 
@@ -846,7 +851,7 @@ def test_every_field_and_argument_is_documented():
     assert all(PodsConfig.__dataclass_fields__[name].metadata["help"] for name in own)
     arguments = set(inspect.signature(PodsTrainer.__init__).parameters) - {"self"}
     theirs = set(inspect.signature(GRPOTrainer.__init__).parameters) - {"self"}
-    assert arguments == theirs | {"algorithm"}
+    assert arguments == theirs | {"algorithm", "sampler", "phase"}
     assert all(re.search(rf"\b{name}\b", PodsTrainer.__doc__) for name in arguments)
 
 

@@ -12,7 +12,7 @@ import pytest
 from pandas import DataFrame, concat
 
 from pods.figures import page
-from tests.figures import base_file, in_process, ledger_file, run_file
+from tests.figures import base_file, in_process, rollout_log_file, run_file
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
 HOSTILE = [
@@ -56,7 +56,7 @@ def run_folder(folder, name, steps):
     text = "\n".join([*map(json.dumps, lines), '{"step": 99, "tra'])  # torn by a kill
     (run / "metrics.jsonl").write_text(text)
     texts = {"prompt": "<user>2+3?", "completions": HOSTILE * 2}
-    ledger_file(run, (record(step, **texts) for step in range(1, steps + 1)))
+    rollout_log_file(run, (record(step, **texts) for step in range(1, steps + 1)))
     (folder / "results").mkdir(exist_ok=True)
     metas = [{"train_seconds": 5.0 * k} for k in (1, 2)]
     run_file(folder / "results", name, [0.3, 0.6], dataset="arithmetic", metas=metas, greedy=1.5)
@@ -107,7 +107,7 @@ def test_arms_stand_side_by_side():
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
 
-def test_a_long_ledger_is_thinned_to_steps_that_include_the_last():
+def test_a_long_rollout_log_is_thinned_to_steps_that_include_the_last():
     records = [record(step) for step in range(1, 11)]
     whole = page.page("", [page.rollouts_section(records, 1e6)])
     assert (len(parts(whole)[0]), "evenly spaced" in whole) == (10, False)

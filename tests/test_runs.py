@@ -14,7 +14,7 @@ import torch
 from pods import files
 from pods.config.command import load_config
 from pods.config.errors import RunFailed, UserError
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints, rollout_log
 from pods.runs import folder as runs
 from tests.configs import compose
 from tests.conftest import ROOT
@@ -26,7 +26,7 @@ STEPS = (9, 10, 100)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run with a metric line, a ledger record and a checkpoint at each of STEPS."""
+    """A run with a metric line, a rollout record and a checkpoint at each of STEPS."""
     commits = count(1)
     monkeypatch.setattr(runs, "provenance", lambda: {"git_commit": f"commit-{next(commits)}"})
     folder = folder_of(tmp_path)
@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
         path.write_text("\n".join([*lines, '{"st']))
     for step in STEPS:
         record = step_of({"a": [0.0, 1.0]}, [1], number=step - 1)
-        ledger.append(folder.ledger, step, record, "none")
+        rollout_log.append(folder.rollout_log, step, record, "none")
         add(folder.path, step, seconds_before_step=step / 100)
     return folder
 
@@ -120,7 +120,7 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     assert json.loads(origin)["git_commit"] == "commit-1"
     assert len(json.loads(origin)["config_hash"]) == 12
     steps = [step for step in STEPS if step <= start]
-    paths = (folder.metrics, folder.evaluations, folder.ledger)
+    paths = (folder.metrics, folder.evaluations, folder.rollout_log)
     lines = {path.name: [line["step"] for line in files.read_lines(path)] for path in paths}
     assert lines == {path.name: steps for path in paths}
     ends = {path.name: path.read_text()[-2:] for path in (folder.metrics, folder.evaluations)}
@@ -151,7 +151,7 @@ def test_a_resumed_run_names_the_steps_that_its_files_lost(folder, tmp_path, cap
     said = capsys.readouterr().err
     assert f"{folder.metrics}: cannot be read at line 2; the file is " in said
     assert f"{folder.metrics}: has no record of step 5, 10, 15, 20, 25, 30, 35, 40 and 11" in said
-    assert f"{folder.ledger}: has no record of step 5, 15, 20, " in said
+    assert f"{folder.rollout_log}: has no record of step 5, 15, 20, " in said
     assert "evaluations" not in said
     assert [line["step"] for line in files.read_lines(folder.metrics)] == [9, 100]
 

@@ -143,7 +143,7 @@ def test_an_async_function_is_named_and_tried_before_the_model_loads(tmp_path):
     config.functions = {"own": f"{tmp_path / 'own.py'}:fails"}
     row = {"prompt": "", "answer": "1", "kind": "math"}
     with Rewards(config) as rewards, pytest.raises(UserError, match="own raised KeyError"):
-        rewards.rehearse(row)
+        rewards.dry_run(row)
     stored = Reward("own", load("rewards.functions.own", config.functions["own"]))
     with pytest.raises(RewardError, match="raised KeyError"):  # as evaluate_run.py calls it
         stored(prompts=[""], completions=["1"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from pods import PodsConfig, PodsTrainer, by_name
+from pods import PodsConfig, PodsTrainer, registry
 from pods.advantages import over_kept
 from pods.batch import Selection
 from pods.config.command import CONFIG_DIR, compose, typed
@@ -66,7 +66,7 @@ def made_up(questions: int, rollouts: int, mean: np.ndarray, seed: int = 0) -> P
     )
 
 
-def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> Scripted:
+def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> PodsTrainer:
     """A trainer on a small model whose rollouts are a function of prompt and index, which takes
     `rows` rollouts of a prompt."""
     arguments = PodsConfig(
@@ -92,7 +92,14 @@ def trainer_of(folder, loss: str = "grpo", rows: int = 4, prompts: int = 3) -> S
     for name, parameter in model.named_parameters():
         if "lora_B" in name:  # else the gradient of lora_A is 0
             torch.nn.init.normal_(parameter, std=0.2)
-    return Scripted(model, graded, arguments, data, processing_class=tokenizer_at(MODEL))
+    return PodsTrainer(
+        model,
+        graded,
+        arguments,
+        data,
+        processing_class=tokenizer_at(MODEL),
+        sampler=Scripted,
+    )
 
 
 def parameters_of(trainer: PodsTrainer) -> list[torch.Tensor]:
@@ -108,7 +115,7 @@ def empty(trainer: PodsTrainer, rows: int = 4, size: int = 64) -> Pool:
 def test_sketches_keep_the_inner_products_of_gradients_of_a_model(tmp_path):
     trainer = trainer_of(tmp_path)
     prompts = record.prompts_of(trainer.train_dataset, 4, seed=0)
-    rollouts = trainer.draw([prompts[0]] * 4, [0, 1, 2, 3])
+    rollouts = trainer.sample([prompts[0]] * 4, [0, 1, 2, 3])
     scores = trainer.score([prompts[0]] * 4, rollouts)
     gradients = []
     for gradient in record.row_gradients(trainer, prompts[0], rollouts, scores):
@@ -138,17 +145,17 @@ def test_the_simulated_update_of_all_rollouts_is_the_gradient_of_the_trainer(tmp
     prompts = record.prompts_of(one.train_dataset, 3, seed=0)
     pool = record.record(one, prompts, empty(one), tmp_path / "pool.npz", at_once=2)
     simulator = Simulator(pool, loss, 12)
-    grpo = by_name.prepared("algorithm", "grpo", {})
+    grpo = registry.bind("algorithm", "grpo", {})
     rng = np.random.default_rng(0)
     (step,) = simulator.records(grpo, over_kept, Candidate("grpo", 3, 4, 4), 1, rng)
-    places = np.array([rollout.place for rollout in step.rollouts])
+    places = np.array([rollout.position for rollout in step.rollouts])
     weights = simulator.loss_weights(simulator.tokens[places], 12, rng)
     update = (over_kept(step.batch, np.arange(12)) * weights) @ simulator.sketches[places]
 
     trainer = trainer_of(tmp_path, loss)
     wanted = [prompt for prompt in step.prompts for _ in range(4)]
     pairs = zip(wanted, places, strict=True)
-    rollouts = [trainer.draw_share([(prompt, place % 4)])[0] for prompt, place in pairs]
+    rollouts = [trainer.sampler.sample([(prompt, place % 4)])[0] for prompt, place in pairs]
     scores = torch.as_tensor(trainer.score(wanted, rollouts))
     batch = trainer.tensors([prompt.row["prompt"] for prompt in wanted], rollouts, scores)
     trainer.current_gradient_accumulation_steps = 1
@@ -164,21 +171,21 @@ def test_a_recording_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     trainer = trainer_of(tmp_path, prompts=1)
     prompts = record.prompts_of(trainer.train_dataset, 3, seed=0)
     undisturbed = record.record(trainer, prompts, empty(trainer), file, at_once=1)
-    drawn = []
+    sampled = []
 
-    def draw(wanted):
-        if len(drawn) == 2:
+    def sample(wanted):
+        if len(sampled) == 2:
             raise KeyboardInterrupt
-        drawn.append(wanted[0][0])
-        return Scripted.draw_share(trainer, wanted)
+        sampled.append(wanted[0][0])
+        return Scripted(trainer).sample(wanted)
 
     file.unlink()
-    monkeypatch.setattr(trainer, "draw_share", draw)
+    monkeypatch.setattr(trainer.sampler, "sample", sample)
     with pytest.raises(KeyboardInterrupt):
         record.record(trainer, prompts, empty(trainer), file, at_once=1)
     monkeypatch.undo()
     pool = pool_file.load(file)
-    assert [row["id"] for row in pool.rows] == drawn == prompts[:2]
+    assert [row["id"] for row in pool.rows] == sampled == prompts[:2]
     pool = record.record(trainer, prompts, pool, file, at_once=1)
     np.testing.assert_array_equal(pool.arrays["sketches"], undisturbed.arrays["sketches"])
     assert [row["id"] for row in pool_file.load(file).rows] == prompts

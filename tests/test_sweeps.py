@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pods import by_name
+from pods import registry
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, keys, typed_as, typed_list
 from pods.evaluation.config import EvaluateConfig
 from pods.training.check import check as check_all
-from pods.training.check import settle
+from pods.training.check import resolve_defaults
 from tests.configs import compose, composed
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
@@ -92,7 +92,7 @@ def sweep(monkeypatch, tmp_path):
 
         monkeypatch.setattr(sys, "argv", ["train.py", "-m", *overrides])
         try:
-            command.command("train", TrainConfig, resolve=by_name.resolve, check=check)(main)()
+            command.command("train", TrainConfig, resolve=registry.resolve, check=check)(main)()
         except SystemExit as end:
             started.append(end.code)
         return started
@@ -101,7 +101,7 @@ def sweep(monkeypatch, tmp_path):
 
 
 def check(config, swept):
-    settle(config)
+    resolve_defaults(config)
     check_all(config)
 
 

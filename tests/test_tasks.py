@@ -1,4 +1,4 @@
-"""Tasks: what a row means, how train is carved, and that bad data is an error with its place."""
+"""Tasks: what a row means, how train is carved, and that bad data is an error with its location."""
 
 import hashlib
 import json

@@ -22,7 +22,7 @@ from pods.scoring import Rewards
 from pods.tasks import encode_prompts
 from pods.training import logs
 from pods.training.build import build_trainer
-from pods.training.loop import RunCallback
+from pods.training.loop import RunCallback, schedule_by_clock
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY
@@ -77,10 +77,11 @@ def build(overrides, *, dataset, algorithm=None, wrap=None, clock=None):
     return trainer
 
 
-def callback_of(trainer, *overrides):
+def callback_of(trainer, *overrides, clock=None):
     """The callback of a new run with this trainer."""
     config = compose(*overrides)
-    return RunCallback(config, RunFolder(config), trainer, rewards_of(), None, None)
+    folder = RunFolder(config)
+    return RunCallback(config, folder, trainer, clock or Clock(), rewards_of(), None, None)
 
 
 def adapter(trainer):
@@ -103,7 +104,7 @@ def test_a_layer_of_the_adapter_that_the_model_lacks_is_named(target):
     )
 
 
-def test_trl_draws_without_what_the_models_generation_config_would_add(capsys):
+def test_trl_samples_without_what_the_models_generation_config_would_add(capsys):
     config = compose(*SHORT, "engine=trl")
     policies = [policy_of(config) for _ in range(2)]
     policies[0].model.generation_config.suppress_tokens = list(range(20, 4000))
@@ -130,7 +131,7 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
         return Selection(kept[::-1], numbers[::-1] if own else None)
 
     def checked(record):
-        batch, record = hand_over(record)
+        batch, record = build_trl_batch(record)
         steps.append(record)
         assert record.selection.kept.tolist() == kept.tolist()
         expected = numbers
@@ -145,7 +146,7 @@ def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"]
     trainer = build(["prompts_per_step=2", *sizes], dataset=rows(), algorithm=uneven)
-    hand_over, trainer.hand_over = trainer.hand_over, checked
+    build_trl_batch, trainer.build_trl_batch = trainer.build_trl_batch, checked
     trainer.train()
     assert len(steps) == 3
 
@@ -205,7 +206,7 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
     for correction in (False, True):
         corrected = f"trl.vllm_importance_sampling_correction={correction}"
         trainer = build([*keys, corrected], dataset=rows(), wrap=Understating)
-        trainer.guard = None
+        trainer.sampler.guard = None
         before = adapter(trainer)
         trainer.train()
         moved = [(before[name] - value).flatten() for name, value in adapter(trainer).items()]
@@ -233,7 +234,7 @@ class Understating:
 def first_rollouts(*overrides):
     """Question ids and texts of the first step."""
     trainer = build([*overrides, "max_steps=1"], dataset=rows())
-    torch.rand(5)  # whatever was drawn before
+    torch.rand(5)  # whatever was sampled before
     trainer.train()
     record = trainer.newest
     texts = [rollout.text for rollout in record.rollouts]
@@ -260,11 +261,12 @@ def test_arms_with_unlike_steps_have_one_learning_rate_at_equal_seconds(seconds,
         "budget.train_seconds=300",
         "optimizer.warmup_steps=0.1",
     ]
-    trainer = build(by_time, dataset=rows())
+    trainer, clock = build(by_time, dataset=rows()), Clock()
     trainer.create_optimizer_and_scheduler(num_training_steps=3)
+    schedule_by_clock(trainer.args, trainer.lr_scheduler, clock, 300)
     assert trainer.lr_scheduler.get_last_lr()[0] == 0.0  # the warm-up starts at 0 s
     for step in range(1, 8):  # seven steps, or one
-        trainer.clock.train_seconds = seconds * step / 7
+        clock.train_seconds = seconds * step / 7
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
     rates = [group["lr"] for group in trainer.optimizer.param_groups]
@@ -283,7 +285,7 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("drawn", "ids", "clipped"),
+    ("sampled", "ids", "clipped"),
     [
         ([5, 6, 1], [5, 6, 1], False),
         ([1, 5], [1], False),
@@ -292,9 +294,9 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
         ([5, 6, 7], [5, 6, 7], True),  # ended by the length limit
     ],
 )
-def test_a_completion_of_trl_is_clipped_where_no_end_token_came(drawn, ids, clipped):
-    likely = [-0.1 * i for i in range(len(drawn))]
-    completion = TrlEngine(None, [1, 2]).completion(drawn, likely)
+def test_a_completion_of_trl_is_clipped_where_no_end_token_came(sampled, ids, clipped):
+    likely = [-0.1 * i for i in range(len(sampled))]
+    completion = TrlEngine(None, [1, 2]).completion(sampled, likely)
     assert (completion.token_ids, completion.clipped) == (ids, clipped)
     assert completion.logprobs == likely[: len(ids)]
 
@@ -322,4 +324,4 @@ def test_a_step_that_fails_leaves_history_and_order_as_they_were():
     with pytest.raises(AlgorithmError, match=message):
         trainer.train()
     assert [visit.step for visits in trainer.history.values() for visit in visits] == [0, 0, 0]
-    assert trainer.fresh_drawn == 1
+    assert trainer.fresh_used == 1

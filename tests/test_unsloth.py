@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pods.config.errors import UserError
-from pods.config.place import PACKAGE
+from pods.config.paths import PACKAGE
 from pods.engines.trl import generation_arguments
 from pods.models import named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer

@@ -93,7 +93,7 @@ def test_the_loader_takes_what_we_pass(sides):
 
 
 def test_vllm_is_asked_for_what_the_guard_and_the_seeds_need(sides):
-    """And for all sequences of a step at once; the newer model runner draws seeds at no cost."""
+    """And for all sequences of a step at once; the newer model runner samples seeds at no cost."""
     settings = sides["unsloth"]["settings"]
     assert settings["unsloths"] == [257, 1, 64, 0, "processed_logprobs"]
     assert settings["ours"] == [True, "bitsandbytes", "raw_logprobs", 64]
@@ -171,9 +171,9 @@ def test_a_run_with_8_bit_moments_resumes_exactly(sides):
 
 
 def test_podstrainer_alone_trains_on_unsloths_engine_as_in_a_notebook(sides):
-    """n = 8 are drawn and m = 4 trained on of each of two prompts, a new adapter every step."""
+    """n = 8 are sampled and m = 4 trained on of each of two prompts, a new adapter every step."""
     notebook = sides["unsloth"]["notebook"]
-    assert notebook["drawn"] == [16, 16, 16]
+    assert notebook["sampled"] == [16, 16, 16]
     assert notebook["trained"] == [8, 8, 8]
     assert notebook["lora_ids"] == [0, 1, 2]
     assert notebook["resumed_differs_by"] == 0

@@ -45,14 +45,14 @@ def test_updates_computed_by_hand(case):
     overrides = [*SETTINGS, *CASES[case]]
     trainer = build(overrides, dataset=rows())
     weights, norms, steps = [adapter(trainer)], [], []
-    inner = trainer.hand_over
+    inner = trainer.build_trl_batch
 
     def spy(record):
         batch, record = inner(record)
         steps.append(record)
         return batch, record
 
-    trainer.hand_over = spy
+    trainer.build_trl_batch = spy
 
     class Watch(TrainerCallback):
         def on_step_end(self, *_, **__):

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from pods.clock import Clock
 from pods.config.errors import OutOfMemory
 from pods.training import loop
-from pods.training.run_trainer import longest_batch, warm_up
+from pods.training.warm_up import longest_batch, warm_up
 from tests.configs import compose
 from tests.steps import step_of
 from tests.test_trainer import build, callback_of, rows
@@ -34,7 +34,7 @@ class Spy(TrainerCallback):
 
     def __init__(self, trainer):
         self.trainer, self.answers, self.losses = trainer, [], []
-        engine, compute_loss = trainer.engine, trainer.compute_loss
+        engine, compute_loss = trainer.sampler.engine, trainer.compute_loss
         generate = engine.generate
 
         def noted(works, **keys):
@@ -57,7 +57,7 @@ class Spy(TrainerCallback):
         set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
         before, model = self.state(), self.trainer.model
         model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
-        warm_up(self.trainer)
+        warm_up(self.trainer, compose(*SETTINGS), lambda name: nullcontext())
         torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
         assert dict(self.trainer.optimizer.state) == {}
         assert all(p.grad is None for p in self.trainer.model.parameters())
@@ -94,12 +94,12 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
         torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
     )
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    trainer.rehearse(batch)
+    trainer.dry_run_update(batch)
     assert sum(t.nbytes for t in taken) >= 2 * bytes_each * trained
     assert taken[0].dtype == (torch.uint8 if bytes_each == 1 else torch.float32)
     taken.clear()
     trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
-    trainer.rehearse(batch)
+    trainer.dry_run_update(batch)
     assert sum(t.nbytes for t in taken) < 2 * bytes_each * trained
 
 
@@ -110,7 +110,13 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         with clock.phase("generate"):
             pass
 
-    callback = callback_of(build([], dataset=rows(), clock=clock), "warm_up=true")
+    callback = callback_of(
+        build([], dataset=rows()),
+        "warm_up=true",
+        "optimizer.schedule_by=steps",
+        "max_steps=1",
+        clock=clock,
+    )
     monkeypatch.setattr(loop, "warm_up", warm)
     with loop.restore_signals():
         callback.on_train_begin()
@@ -127,7 +133,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         (["warmup", "evaluate"], "generate", "rollouts_per_prompt"),
         (["generate", "score"], "update", "micro_batch_size"),
     ],
-    ids=["a draw", "a second round", "an update", "after an evaluation", "the warm-up's update"],
+    ids=["a sample", "a second round", "an update", "after an evaluation", "the warm-up's update"],
 )
 def test_a_lack_of_memory_names_the_key_of_its_phase(phases, failing, key):
     clock = Clock()

@@ -22,7 +22,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 LIBRARY = """
 import pods, pods.tasks, rewards
 from pods import PodsConfig, PodsTrainer
-from pods.config.place import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR
 from pods.rules import select
 print(rewards.correct())  # the user's own
 print(pods.__file__, CONFIG_DIR)

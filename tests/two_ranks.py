@@ -8,7 +8,7 @@ import numpy as np
 from accelerate.utils.other import get_free_port
 
 from pods.engines import Completion, choose
-from pods.training import run_trainer
+from pods.training import engine_sampler
 from tests import processes
 
 TEXTS = (  # rewards that differ: tags right, doubled, missing, an answer
@@ -92,6 +92,6 @@ class Fixed:
 
 
 def fixed_rollouts():
-    """The same completions however many ranks draw them; log-probabilities are not compared."""
+    """The same completions however many ranks sample them; log-probabilities are not compared."""
     choose.build_for_training = Fixed
-    run_trainer.Guard = lambda **_: None
+    engine_sampler.Guard = lambda **_: None

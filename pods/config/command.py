@@ -32,7 +32,7 @@ from pods.config.errors import RunFailed, UserError, one_line
 from pods.config.help import help_text
 from pods.config.keys import Section, TrainConfig, dictionaries, keys
 from pods.config.mistakes import Config, explain, is_known, nearest_key, validated
-from pods.config.place import CONFIG_DIR, as_typed
+from pods.config.paths import CONFIG_DIR, as_typed
 from pods.config.prices import read_prices
 
 # Hydra writes no folder and no log: nothing is written before the config has been checked.

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pods.config.errors import UserError
-from pods.config.place import PACKAGE
+from pods.config.paths import PACKAGE
 
 if TYPE_CHECKING:
     from pods.config.keys import TrainConfig  # pydantic: pods.rules loads in a moment
@@ -84,13 +84,13 @@ def load(key: str, value: str) -> Callable:
     return function
 
 
-def place(error: BaseException) -> str:
+def location(error: BaseException) -> str:
     """at my_file.py:12, the deepest line outside of PODS and of installed packages; else ""."""
-    places = ""
+    text = ""
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith(NOT_THE_USERS):
-            places = f" at {os.path.relpath(frame.filename)}:{frame.lineno}"
-    return places
+            text = f" at {os.path.relpath(frame.filename)}:{frame.lineno}"
+    return text
 
 
 @contextmanager

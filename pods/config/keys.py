@@ -195,7 +195,7 @@ class RewardsKeys(Section):
 
 
 class SamplingKeys(Section):
-    """How rollouts are drawn; lengths in tokens."""
+    """How rollouts are sampled; lengths in tokens."""
 
     temperature: PositiveFloat
     top_p: Share

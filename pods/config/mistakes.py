@@ -59,8 +59,8 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     if first["type"] == "extra_forbidden":
         key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))
         return f"{key}={written(value)}: unknown; {nearest_key(key, schema)}"
-    key, value = _place(first["loc"], values)
-    same = [problem for problem in problems if _place(problem["loc"], values)[0] == key]
+    key, value = _key_and_value(first["loc"], values)
+    same = [problem for problem in problems if _key_and_value(problem["loc"], values)[0] == key]
     rules = dict.fromkeys(map(_rule, same))
     return f"{key}={written(value)}: {', or '.join(rules)}"
 
@@ -72,7 +72,7 @@ def _rule(problem: ErrorDetails) -> str:
     return rule.partition(" after validation")[0]
 
 
-def _place(location: Sequence[str | int], values: dict[str, Any]) -> tuple[str, Any]:
+def _key_and_value(location: Sequence[str | int], values: dict[str, Any]) -> tuple[str, Any]:
     """Key and value of an error, without items of a list and members of a union."""
     names, value = [], values
     for part in location:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import TrainConfig, may_change, typed_as, typed_list, written
-from pods.config.place import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR
 
 # What ${arm:} states, beside the source of a user's data and the user's reward functions.
 ARM = ("algorithm", "algorithm_kwargs", "rule", "advantage")
@@ -90,7 +90,7 @@ def swept(overrides: list[str], multirun: bool) -> list[str]:
 
 def expanded(overrides: list[str]) -> list[list[str]]:
     """The overrides of each job of a sweep, as Hydra's own sweeper makes them; none if another one
-    is chosen, or if the values are drawn or found on the disk."""
+    is chosen, or if the values are random or found on the disk."""
     choices = {}
     for override in parsed(overrides):
         if override.key_or_group == "hydra/sweeper":

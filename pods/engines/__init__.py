@@ -20,7 +20,7 @@ os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are drawn; temperature 0 is greedy, lengths are in tokens."""
+    """How completions are sampled; temperature 0 is greedy, lengths are in tokens."""
 
     temperature: float
     top_p: float

@@ -13,13 +13,13 @@ import torch
 from pydantic import BaseModel
 
 from pods import ranks
-from pods.by_name import needs_of_algorithm
 from pods.config import functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, Limits, Sampling
 from pods.models import unsloth
 from pods.models.policy import Policy, load_transformers, set_threads
+from pods.registry import requirements_of_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -41,7 +41,7 @@ def vllm_obstacle(dtype: str | None) -> str | None:
     return None
 
 
-def settle(config: TrainConfig) -> str:
+def resolve_auto(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
         if DRIVER.exists():
@@ -69,9 +69,9 @@ def settle(config: TrainConfig) -> str:
 
 
 def loader(config: TrainConfig) -> Callable[[TrainConfig, Tokenizer], Policy]:
-    """Settle the config and say how; what loads its policy. Unsloth is imported here, before the
+    """Resolve the config and say how; what loads its policy. Unsloth is imported here, before the
     packages that it rewrites."""
-    ranks.say(settle(config))
+    ranks.say(resolve_auto(config))
     set_threads(config.threads)
     if config.backend != "unsloth":
         return load_transformers
@@ -113,7 +113,7 @@ def for_evaluation(name: str, config: TrainConfig) -> tuple[str, str]:
 
 
 def for_training(config: TrainConfig) -> tuple[str, str]:
-    """The engine of a training and why; config.backend must be settled. Raises UserError."""
+    """The engine of a training and why; config.backend must be resolved. Raises UserError."""
     name, reason = config.engine, "as configured"
     if functions.is_path(name):
         return name, "a class in a file"
@@ -161,7 +161,7 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
                 "trl.vllm_importance_sampling_correction=true, and it gives no log-probabilities; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"
             )
-        if needs_of_algorithm(config.algorithm).reads_logprobs:
+        if requirements_of_name(config.algorithm).reads_logprobs:
             yield (
                 f"algorithm={config.algorithm} reads log-probabilities, and it gives none; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"
@@ -196,7 +196,7 @@ def gives_logprobs(name: str, config: TrainConfig) -> bool:
 
 
 def sampling(config: TrainConfig, command: BaseModel | None = None) -> Sampling:
-    """How the completions of a training are drawn, but for the keys that a command sets."""
+    """How the completions of a training are sampled, but for the keys that a command sets."""
     values = config.sampling.model_dump()
     values |= {"max_tokens": values.pop("max_completion_length"), "stop": tuple(values["stop"])}
     changes = command.model_dump(include=SAMPLED, exclude_none=True) if command else {}
@@ -223,7 +223,7 @@ def build(
 
 
 def build_for_training(config: TrainConfig, policy: Policy) -> Engine | None:
-    """The engine that the config names (settled), or None if TRL's trainer generates."""
+    """The engine that the config names (resolved), or None if TRL's trainer generates."""
     name = config.engine
     if functions.is_path(name):
         return functions.load("engine", name)(config, policy)

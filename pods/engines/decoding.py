@@ -1,7 +1,7 @@
 """Prompts -> token ids, in one batch: one prefill a prompt, a random stream for every completion.
 
 transformers' generate computes finished rows until the last one ends, prefills each completion, and
-draws all rows from one generator: a completion would depend on the others in its batch.
+samples all rows from one generator: a completion would depend on the others in its batch.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from transformers.masking_utils import sdpa_mask
 from pods.config.errors import RunFailed
 from pods.engines import Completion, Request, Sampling
 
-ALIVE = 0.8  # below this share of unfinished rows the batch is cut down: cutting copies the cache
+COMPACT_BELOW = 0.8  # share of unfinished rows below which the others leave: this copies the cache
 BLOCK = 64  # tokens by which the cache grows
 GROUPED = "pods_grouped_sdpa"  # a name in transformers' table of attention functions
 
@@ -48,7 +48,7 @@ class TokenSampler:
             scores = warper(None, scores)
         cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
         total = cumulative[:, -1:]  # rounding leaves it off 1
-        # Below the total, and right=True: a token of probability 0 is never drawn.
+        # Below the total, and right=True: a token of probability 0 is never sampled.
         point = self._numbers[rows, step, None] * total
         point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
         return torch.searchsorted(cumulative, point, right=True)[:, 0]
@@ -161,9 +161,9 @@ class NextInput:
             logits_to_keep=1,
         ).logits[:, -1]
 
-    def append(self, drawn: torch.Tensor) -> None:
+    def append(self, sampled: torch.Tensor) -> None:
         """(rows,) tokens become the next input."""
-        self._ids = drawn[:, None]
+        self._ids = sampled[:, None]
         self._positions = self._positions[:, -1:] + 1
         self._seen += 1
 
@@ -195,7 +195,7 @@ def decode(
     prompts = [request.prompt for request in requests]
     batch = NextInput(model, tokenizer, prompts, sampling.max_tokens)
     rows = torch.arange(len(seeds), device=device)  # the completions still in the batch
-    alive = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
+    unfinished = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
     lengths = torch.zeros_like(rows)
     tokens = torch.zeros((len(seeds), sampling.max_tokens), dtype=torch.long, device=device)
     token_logprobs = torch.zeros(tokens.shape, device=device)
@@ -212,25 +212,25 @@ def decode(
                 "the policy's probabilities are not finite: its weights overflowed; "
                 "lower optimizer.learning_rate, or resume from an earlier checkpoint"
             )
-        drawn = sampler(scores, rows, step)
-        tokens[rows, step] = drawn
+        sampled = sampler(scores, rows, step)
+        tokens[rows, step] = sampled
         if logprobs:
-            of_drawn = scores.log_softmax(dim=-1).gather(1, drawn[:, None])
-            token_logprobs[rows, step] = of_drawn[:, 0]
-        lengths[rows] += alive
-        alive &= ~ended(tokens, rows, step, sampling, tokenizer)
-        left = int(alive.sum())
+            of_sampled = scores.log_softmax(dim=-1).gather(1, sampled[:, None])
+            token_logprobs[rows, step] = of_sampled[:, 0]
+        lengths[rows] += unfinished
+        unfinished &= ~ended(tokens, rows, step, sampling, tokenizer)
+        left = int(unfinished.sum())
         if not left:
             break
-        batch.append(drawn)
-        if left < ALIVE * len(rows):
-            batch.select(alive.nonzero()[:, 0])
-            rows = rows[alive]
-            alive = alive[alive]
+        batch.append(sampled)
+        if left < COMPACT_BELOW * len(rows):
+            batch.select(unfinished.nonzero()[:, 0])
+            rows = rows[unfinished]
+            unfinished = unfinished[unfinished]
     # One transfer from the device for all completions.
     ids = tokens.tolist()
     values = token_logprobs.tolist()
-    clipped = set(rows[alive].tolist())
+    clipped = set(rows[unfinished].tolist())
     return [
         Completion(ids[i][:length], i in clipped, values[i][:length] if logprobs else None)
         for i, length in enumerate(lengths.tolist())

@@ -22,7 +22,7 @@ NO_SAMPLING = (  # keys of a generation_config that TRL sets, or that choose no 
 class TrlEngine:
     """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
 
-    generate_ids: of pods.seam.TrlSeam, (prompts, evaluation, greedy) -> token ids of each
+    generate_ids: of pods.trl_adapter.TrlAdapter, (prompts, evaluation, greedy) -> token ids of each
     completion, log-probabilities or None. ends: the tokens that end a completion, the tokenizer's
     first.
     """
@@ -79,7 +79,7 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
 
 def reset_generation(model: Any) -> None:
     """Unset what TRL leaves to the model's generation_config, such as min_p or suppress_tokens:
-    transformers' generate would draw other rollouts for it than every other engine."""
+    transformers' generate would sample other rollouts for it than every other engine."""
     defaults = model.generation_config
     reset = {key: value for key, value in defaults.to_diff_dict().items() if key not in NO_SAMPLING}
     for key in reset:

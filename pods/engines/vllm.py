@@ -141,7 +141,7 @@ class VllmEngine(AbstractContextManager):
             stop_token_ids=None if full else self._ends,
             stop=None if full else list(sampling.stop) or None,
             detokenize=bool(sampling.stop),  # else only the caller decodes texts
-            logprobs=0 if logprobs else None,  # 0: the drawn token's
+            logprobs=0 if logprobs else None,  # 0: the sampled token's
         )
 
     def _adapter(self, weights: Weights) -> LoRARequest | None:

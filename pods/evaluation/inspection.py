@@ -1,4 +1,4 @@
-"""What a run's prompts and completions say, in its ledger and in the records of its evaluation.
+"""What a run's prompts and completions say, in its rollout log and the records of evaluations.
 
 uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
 uv run scripts/inspect_run.py run=<run> question=7   one question through all checkpoints
@@ -16,14 +16,14 @@ from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Location, Name, Section, Text, typed_as
 from pods.ranks import printable
-from pods.runs import ledger
+from pods.runs import rollout_log
 from pods.runs.results import run_order
 from rewards.tags import published_answer
 
 WIDTH = 60  # characters of a text in a table
 VERDICTS = {True: "correct", False: "wrong", None: "no verdict"}
 COLUMNS = ("place", "checkpoint", "task", "verdict", "question", "gold", "text")
-Rollouts = list[dict[str, Any]]  # the records of a ledger
+Rollouts = list[dict[str, Any]]  # the records of a rollout log
 
 
 class InspectConfig(Section):
@@ -36,7 +36,7 @@ class InspectConfig(Section):
 
 @command("inspect", InspectConfig)
 def main(config: InspectConfig) -> None:
-    rollouts = files.read_lines(ledger.find(config.output_dir, config.run))
+    rollouts = files.read_lines(rollout_log.find(config.output_dir, config.run))
     answers = completions(config.results_dir / config.run)
     if config.question is not None:
         show_question(config, rollouts, answers)
@@ -132,7 +132,7 @@ def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.Dat
     if not visits and answers.empty:
         raise UserError(
             f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
-            "the ledger has every prompt with ledger_texts=all"
+            "the rollout log has every prompt with ledger_texts=all"
         )
     if visits:
         columns = ["step", "question", "reward", "correct", "kept", "of"]

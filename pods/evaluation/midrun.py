@@ -1,6 +1,6 @@
 """Accuracy of the policy while it trains, on the run's own task: metrics under eval/*.
 
-One completion a question drawn as in training, and a greedy one, by the engine of the training;
+One completion a question sampled as in training, and a greedy one, by the engine of the training;
 evaluate_run.py has the whole protocol, with repeats.
     uv run train.py evaluation.every_seconds=20
 """

@@ -27,7 +27,7 @@ class Questions:
     kind: str  # how answers are graded: math | choice
     rows: list[Row]  # as pods.tasks.read_prompts has them
     dropped: int = 0  # prompts that were too long
-    total: int | None = None  # questions that a sample was drawn from
+    total: int | None = None  # questions that a sample was taken from
     greedy: bool = False  # one greedy completion of each
 
     @property

@@ -26,7 +26,7 @@ from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.questions import Questions
 from pods.evaluation.records import GradedCompletion
-from pods.evaluation.scoreboard import Scoreboard
+from pods.evaluation.scoreboard import Best, Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models import weights
 from pods.models.policy import load_tokenizer
@@ -167,13 +167,12 @@ def score_all(plan: Plan) -> Scoreboard:
         seconds = target.meta.get("train_seconds")
         lines += scoreboard.lines(run, policy, seconds, scored[target.name])
     tasks = dict.fromkeys(line["task"] for line in lines)
-    notes = []
+    best, notes = [], []
+    last = plan.policies[-1]
     if plan.config.split == "validation":
-        last = plan.policies[-1]
         if last.weights:
-            notes += [
-                note_best(last.store, last.weights.parent, t, plan.versions[0]) for t in tasks
-            ]
+            folder = last.weights.parent
+            best = [note_best(last.store, folder, task, plan.versions[0]) for task in tasks]
     elif len(plan.policies) > 2:
         notes.append("picking the best row overstates accuracy; see split=validation")
     if not reward_weights(plan.training.rewards).get("correctness"):
@@ -194,15 +193,16 @@ def score_all(plan: Plan) -> Scoreboard:
             )
     return Scoreboard(
         lines,
+        best,
         notes,
         files=[target.store.summary for target in plan.policies],
         skipped=plan.skipped,
     )
 
 
-def note_best(store: Store, folder: Path, task: str, version: str) -> str:
-    """Write which checkpoint in the run's folder is best on validation questions by this grader, of
-    all that have such scores, into the run's facts, and say so."""
+def note_best(store: Store, folder: Path, task: str, version: str) -> Best:
+    """Which checkpoint in the run's folder is best on validation questions by this grader, of all
+    that have such scores; it is written into the run's facts."""
     shares = {}
     for step, policy in results.read(store.summary).items():
         graded = policy.meta.get("scores", {}).get(task, {}).get("rewards", {})
@@ -212,7 +212,7 @@ def note_best(store: Store, folder: Path, task: str, version: str) -> str:
     best = max(shares, key=shares.__getitem__)  # the earliest of equals
     store.facts.setdefault("best", {})[task.partition(".")[0]] = best
     store.write_facts()
-    return f"{best}: best on {task}; score it once: split=test checkpoints=best"
+    return Best(task, folder.name, best, shares[best])
 
 
 def score(plan: Plan) -> dict[str, Details]:

@@ -156,12 +156,12 @@ def time_ratio(
     df = len(logs) - 2
     drop = len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
     floor = highest.sum() - drop
-    places = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
-    fast_at_places = fast[np.clip(places, 0, size - 1)]
+    positions = np.arange(-size, 2 * size)  # beyond the table its edges stand for all farther times
+    fast_at_positions = fast[np.clip(positions, 0, size - 1)]
 
     def rejected(shift: int) -> bool:
-        slow_at_places = slow[np.clip(places + shift, 0, size - 1)]
-        profile = slow_at_places + fast_at_places
+        slow_at_positions = slow[np.clip(positions + shift, 0, size - 1)]
+        profile = slow_at_positions + fast_at_positions
         return profile.max() < floor
 
     def end(shifts: range) -> float | None:

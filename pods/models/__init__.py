@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
-from pods.config.place import PACKAGE
+from pods.config.paths import PACKAGE
 from pods.models import smollm2
 
 FALLBACK = "VLLM_USE_V2_MODEL_RUNNER=0 in the environment selects vLLM's older model runner"

@@ -172,7 +172,7 @@ def damage(checkpoint: Checkpoint, check: WeightCheck | None = None) -> str | No
 class Visited(BaseModel):
     """The form of pods_state.json."""
 
-    fresh_drawn: int
+    fresh_used: int
     history: dict[str, list[Visit]]
 
 

@@ -42,7 +42,7 @@ class RunFolder:
         self.meta = self.path / "meta.json"
         self.metrics = self.path / "metrics.jsonl"
         self.evaluations = self.path / "evaluations.jsonl"
-        self.ledger = self.path / "rollouts.jsonl.gz"
+        self.rollout_log = self.path / "rollouts.jsonl.gz"
         self.digests: dict[str, str] = {}  # of what the run points to, for its next checkpoints
 
     def __enter__(self) -> "RunFolder":
@@ -198,7 +198,7 @@ class RunFolder:
                 origin |= {key: start.meta[key] for key in origin.keys() & start.meta.keys()}
             self.note(**origin)
         updates = self.config.updates_per_generation
-        for lines in (self.metrics, self.ledger):
+        for lines in (self.metrics, self.rollout_log):
             files.forget_after(lines, step, range(updates, step + 1, updates))
         files.forget_after(self.evaluations, step)
         for checkpoint in checkpoints.find(self.path):

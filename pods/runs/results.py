@@ -155,9 +155,9 @@ def _parsed(path: Path | str, schema: Any) -> Any:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part)[:40] for part in first["loc"]) or "content"
+        location = ".".join(str(part)[:40] for part in first["loc"]) or "content"
         raise UserError(
-            f"{path}: {place}: {first['msg']}; restore it, or delete it and evaluate again"
+            f"{path}: {location}: {first['msg']}; restore it, or delete it and evaluate again"
         ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(

@@ -1,7 +1,7 @@
 """Rollouts of one policy with the gradient of each, in one file.
 
-The trainer draws, scores and computes the loss as in training; the gradient is that of its loss on
-one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
+The trainer samples, scores and computes the loss as in training; the gradient is that of its loss
+on one rollout at advantage 1. Memory: a micro-batch of one row, and a sketch of each gradient.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pods.trainer import PodsTrainer
 def prompts_of(dataset: Dataset, count: int, seed: int) -> list[Prompt]:
     """Questions of the data set, at random; more of them go on with the same ones."""
     order = np.random.default_rng(seed).permutation(len(dataset))
-    return [prompt_of(dataset[int(place)], int(place)) for place in order[:count]]
+    return [prompt_of(dataset[int(position)], int(position)) for position in order[:count]]
 
 
 def record(
@@ -41,7 +41,7 @@ def record(
         while len(pool.rows) < len(prompts):
             batch = prompts[len(pool.rows) :][:at_once]
             wanted = [prompt for prompt in batch for _ in range(count)]
-            rollouts = trainer.draw(wanted, [*range(count)] * len(batch))
+            rollouts = trainer.sample(wanted, [*range(count)] * len(batch))
             scores = trainer.score(wanted, rollouts)
             for first, prompt in zip(range(0, len(wanted), count), batch, strict=True):
                 group = slice(first, first + count)
@@ -75,11 +75,11 @@ def row_gradients(
     batch = trainer.tensors(texts, rollouts, torch.as_tensor(scores))
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
-    for place, rollout in enumerate(rollouts):
+    for position, rollout in enumerate(rollouts):
         trainer.model.zero_grad()
         if not (trainer.mask_truncated_completions and rollout.completion.clipped):
             row = {
-                name: values[place : place + 1]
+                name: values[position : position + 1]
                 for name, values in batch.items()
                 if getattr(values, "ndim", 0) > 0
             }

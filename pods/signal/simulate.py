@@ -36,9 +36,9 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Recorded(Rollout):
-    """A rollout of a pool, and its place among all Q N."""
+    """A rollout of a pool, and its position among all Q N."""
 
-    place: int
+    position: int
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Simulator:
         self.scores = arrays["scores"]
         self.tokens = arrays["lengths"] * ~(mask_truncated & arrays["clipped"])
         self.prompts = [Prompt(row["id"], row) for row in pool.rows]
-        self.place_of = {prompt: place for place, prompt in enumerate(self.prompts)}
+        self.position_of = {prompt: position for position, prompt in enumerate(self.prompts)}
         self.rollouts = []
-        for place, logprob in enumerate(arrays["logprobs"]):
+        for position, logprob in enumerate(arrays["logprobs"]):
             logprobs = None if np.isnan(logprob) else [logprob]
-            token_ids = [0] * int(arrays["lengths"][place])  # only their number is known
-            completion = Completion(token_ids, arrays["clipped"][place], logprobs)
-            self.rollouts.append(Recorded([], completion, "", place))
+            token_ids = [0] * int(arrays["lengths"][position])  # only their number is known
+            completion = Completion(token_ids, arrays["clipped"][position], logprobs)
+            self.rollouts.append(Recorded([], completion, "", position))
 
     def updates(
         self,
@@ -94,14 +94,16 @@ class Simulator:
             steps = max(FEWEST_STEPS, VISITS // cell.prompts)
         rng = np.random.default_rng(0)
         for record in self.records(algorithm, advantage, cell, steps, rng):
-            places = np.array([record.rollouts[i].place for i in record.selection.kept], dtype=int)
+            positions = np.array(
+                [record.rollouts[i].position for i in record.selection.kept], dtype=int
+            )
             values = record.selection.advantages
             if values is None:
                 values = over_kept(record.batch, record.selection.kept)
-            values = values * self.loss_weights(self.tokens[places], record.step.budget, rng)
-            np.add.at(weights, places, values / steps)
-            question = places // self.count
-            products = self.gram[np.ix_(places, places)] * np.outer(values, values)
+            values = values * self.loss_weights(self.tokens[positions], record.step.budget, rng)
+            np.add.at(weights, positions, values / steps)
+            question = positions // self.count
+            products = self.gram[np.ix_(positions, positions)] * np.outer(values, values)
             own = np.where(question[:, None] == question, products, 0).sum(axis=1)
             squares += np.bincount(question, own, len(squares)) / steps
             total += products.sum() / steps
@@ -109,7 +111,7 @@ class Simulator:
             phases = priced(prices, record.rounds, lengths, lengths[record.selection.kept])
             seconds += sum(phases.values()) / steps
             groups += len(record.batch.groups)
-            with_signal += len(record.batch.alive)
+            with_signal += len(record.batch.with_signal)
         parts = (weights[:, None] * self.sketches).reshape(len(self.prompts), self.count, -1)
         return Updates(parts.sum(axis=1), squares, total, seconds, with_signal / groups)
 
@@ -150,20 +152,20 @@ class Simulator:
             # A question that comes twice in a step is two prompts.
             return [Prompt(prompt, prompt.row) for prompt in islice(order, size)]
 
-        def draw(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        def sample(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
             rollouts = []
             for prompt, index in zip(prompts, indices, strict=True):
                 if id(prompt) not in dealt:
                     dealt[id(prompt)] = rng.permutation(self.count)
-                place = dealt[id(prompt)][index % self.count]
-                rollouts.append(self.rollouts[self.place_of[prompt] * self.count + place])
+                position = dealt[id(prompt)][index % self.count]
+                rollouts.append(self.rollouts[self.position_of[prompt] * self.count + position])
             return rollouts
 
         driver = Driver(
             algorithm=algorithm,
             advantage=advantage,
-            draw=draw,
-            score=lambda _, rollouts: self.scores[[rollout.place for rollout in rollouts]],
+            sample=sample,
+            score=lambda _, rollouts: self.scores[[rollout.position for rollout in rollouts]],
             weights=self.pool.facts["weights"],
             correct=self.pool.facts["correct"],
         )

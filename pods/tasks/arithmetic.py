@@ -34,15 +34,15 @@ def rows(split: str, task: str = "arithmetic") -> list[dict[str, str]]:
 
 
 def problems(split: str, seed: int = 0, task: str = "arithmetic") -> Iterator[Problem]:
-    """Endless problems of one split (also `base`), with repetitions, drawn from `seed`."""
+    """Endless problems of one split (also `base`), with repetitions, sampled from `seed`."""
     rng = random.Random(f"{split} {seed}")
     while True:
-        question, answer = draw(rng, *MOVES[task])
+        question, answer = sample(rng, *MOVES[task])
         if split_of(question) == split:
             yield question, answer
 
 
-def draw(rng: random.Random, fewest: int, most: int, smallest: int) -> Problem:
+def sample(rng: random.Random, fewest: int, most: int, smallest: int) -> Problem:
     """Operations + or - on digits up to 9."""
     value = rng.randint(1, 9)
     question = str(value)

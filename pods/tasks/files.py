@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
 from pods.config.errors import UserError
-from pods.tasks.gold import Placed
+from pods.tasks.gold import Located
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -21,7 +21,7 @@ READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<e
 UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def rows_of(file: Path) -> Iterator[Placed]:
+def rows_of(file: Path) -> Iterator[Located]:
     """The rows of a file, read here: the hub's library would copy them into its cache, and take
     the copy for every later file of this name and time. Raises UserError."""
     if file.suffix == ".jsonl":
@@ -34,7 +34,7 @@ def rows_of(file: Path) -> Iterator[Placed]:
         raise UserError(f"task.source={file}: cannot be read ({reason}); give {READABLE}") from None
 
 
-def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Placed]:
+def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Located]:
     """The objects of a JSONL file. UserError with `remedy` if the file cannot be read."""
     try:
         lines = content_of(path).splitlines()
@@ -108,7 +108,7 @@ def exact(table: "Table") -> list[Row]:
     return table.to_pylist()
 
 
-def numbered(place: str, rows: Iterable[Row]) -> Iterator[Placed]:
-    """The rows, each with a place for messages and its number."""
+def numbered(location: str, rows: Iterable[Row]) -> Iterator[Located]:
+    """The rows, each with a location for messages and its number."""
     for number, row in enumerate(rows, start=1):
-        yield f"{place} row {number}", number, row
+        yield f"{location} row {number}", number, row

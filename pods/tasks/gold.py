@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 Columns = Mapping[str, Any]  # of a row
-# The place of a row, for errors; its number from 1; the row.
-Placed = tuple[str, int, dict[str, Any]]
+# The location of a row, for errors; its number from 1; the row.
+Located = tuple[str, int, dict[str, Any]]
 
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # \{ and \} are characters, not braces
 BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")

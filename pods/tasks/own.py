@@ -17,7 +17,7 @@ from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
-from pods.tasks.gold import Placed, after_hashes, boxed, quoted, text_or_number
+from pods.tasks.gold import Located, after_hashes, boxed, quoted, text_or_number
 from pods.tasks.task import Task, download
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
@@ -130,16 +130,16 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
                 )
 
 
-def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
+def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Located]]:
     """The rows of each split that the source has, to be read once; a source of one part is
     divided."""
     source = task.source
-    parts: dict[str, Iterable[Placed]] = {}
+    parts: dict[str, Iterable[Located]] = {}
     for split, files in local_files(source).items():
         parts[split] = chain.from_iterable(map(rows_of, files))
         if len(files) > 1:
             parts[split] = (
-                (place, number, row) for number, (place, _, row) in enumerate(parts[split], 1)
+                (location, number, row) for number, (location, _, row) in enumerate(parts[split], 1)
             )
     if not parts:
         hub, _, subset = source.partition(":")
@@ -155,7 +155,7 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Placed]]:
     return _divided(task, list(*parts.values()))
 
 
-def _divided(task: keys.TaskKeys, rows: list[Placed]) -> dict[str, Iterable[Placed]]:
+def _divided(task: keys.TaskKeys, rows: list[Located]) -> dict[str, Iterable[Located]]:
     """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
     # A row that is no object is refused where it is read.
     order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in rows])

@@ -12,10 +12,10 @@ import yaml
 from pods import ranks
 from pods.config import keys
 from pods.config.errors import UserError
-from pods.config.place import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review, word_sums
 from pods.tasks.files import json_lines
-from pods.tasks.gold import Placed
+from pods.tasks.gold import Located
 from pods.tasks.prompts import SYSTEM, encode_prompts, render_prompt
 from pods.tasks.task import Task, hub_rows, read
 
@@ -88,7 +88,7 @@ def load_for(
     return _carved(facts, training, split, task.validation_size)
 
 
-def rows_of_split(facts: Task, split: str, data_dir: str | None) -> Iterable[Placed]:
+def rows_of_split(facts: Task, split: str, data_dir: str | None) -> Iterable[Located]:
     """The rows of a task's own source, of data_dir/<task>/<split>.jsonl, or of the hub."""
     if facts.rows:
         return facts.rows(split)
@@ -179,7 +179,7 @@ def read_prompts(
     ]
     longest = config.sampling.max_prompt_length
     encoded = encode_prompts(prompts, tokenizer)
-    short = [place for place, ids in enumerate(encoded) if len(ids) <= longest]
+    short = [row for row, ids in enumerate(encoded) if len(ids) <= longest]
     dataset = dataset.add_column("prompt", prompts).add_column("prompt_ids", encoded)
     return dataset.select(short), len(prompts) - len(short)
 

@@ -1,5 +1,5 @@
 """What a task is, and how its rows are read: from the hub, or from data_dir/<task>/<split>.jsonl,
-with the columns of the hub; a bad row is an error with its place.
+with the columns of the hub; a bad row is an error with its location.
 
 A new built-in task is one file with a `TASK`, listed in pods/tasks/splits.py, and one YAML file.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pods.batch import Row
 from pods.config.errors import UserError
-from pods.tasks.gold import Placed, text
+from pods.tasks.gold import Located, text
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -39,7 +39,7 @@ class Task:
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})
     select: Callable[["Dataset", str], "Dataset"] | None = None  # (hub split, ours) -> its rows
-    rows: Callable[[str], Iterable[Placed]] | None = None  # our split -> rows, instead of the hub
+    rows: Callable[[str], Iterable[Located]] | None = None  # our split -> rows, instead of the hub
     shuffle_seed: int | None = None  # of train, if the published order is shuffled
     remedy: str = "correct the row"
     source: str | None = None  # the task whose rows these are, if it is another
@@ -50,20 +50,20 @@ class Task:
         return self.source or self.name
 
 
-def read(task: Task, split: str, source: Iterable[Placed]) -> "Dataset":
+def read(task: Task, split: str, source: Iterable[Located]) -> "Dataset":
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
-    places: dict[str, str] = {}
-    for place, number, row in source:
+    locations: dict[str, str] = {}
+    for location, number, row in source:
         try:
             example = _example(task, row, number)
         except Exception as error:  # ours of a bad row is a ValueError; the user's code raises any
             reason = error if isinstance(error, ValueError) else repr(error)
-            raise UserError(f"{place}: {reason}; {task.remedy}") from None
-        first = places.setdefault(example["id"], place)
-        if first != place:
+            raise UserError(f"{location}: {reason}; {task.remedy}") from None
+        first = locations.setdefault(example["id"], location)
+        if first != location:
             raise UserError(
-                f"{place}: id {example['id']!r} is also the id of {first}; "
+                f"{location}: id {example['id']!r} is also the id of {first}; "
                 "ids must be unique in a split; change or remove the id"
             )
         rows.append(example)
@@ -110,7 +110,7 @@ def _dataset(rows: list[Row]) -> "Dataset":
     return concatenate_datasets(columns, axis=1)
 
 
-def hub_rows(task: Task, split: str, file: str) -> Iterator[Placed]:
+def hub_rows(task: Task, split: str, file: str) -> Iterator[Located]:
     number = 0
     remedy = f"set data_dir=<folder> with {file} in it, or load it once with a network"
     for subset in task.subsets:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from pods.models.policy import Policy, load_tokenizer
 from pods.pods_config import PodsConfig
 from pods.scoring import Rewards
 from pods.tasks import splits
-from pods.training.run_trainer import RunTrainer
+from pods.trainer import PodsTrainer
+from pods.training.engine_sampler import EngineSampler
 
 # transformers 5.23 has new names for these, and TRL 1.16 calls the former ones at every step.
 warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*` is deprecated", FutureWarning)
@@ -33,7 +35,7 @@ warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*` is deprecated
 class RunConfig(PodsConfig):
     """PodsConfig of a run, which takes one card also where it sees several."""
 
-    n_gpu = 1  # of a process, however many it sees (choose.settle says so)
+    n_gpu = 1  # of a process, however many it sees (choose.resolve_auto says so)
 
 
 def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
@@ -66,8 +68,8 @@ def build_trainer(
     rewards: Rewards,
     engine: Engine | None,
     clock: Clock,
-) -> RunTrainer:
-    """The trainer of a run; without an engine TRL generates."""
+) -> PodsTrainer:
+    """The trainer of a run, whose sampler is an EngineSampler; without an engine TRL generates."""
     wanted = trl_arguments(config, policy)
     try:
         arguments = RunConfig(
@@ -80,17 +82,18 @@ def build_trainer(
     refuse_changes(arguments, wanted)
     if config.engine == "trl" and not arguments.use_vllm:
         reset_generation(policy.model)
-    trainer = RunTrainer(
-        config=config,
-        policy=policy,
-        engine=engine,
-        clock=clock,
+    trainer = PodsTrainer(
+        model=policy.model,
+        reward_funcs=rewards.functions,
         args=arguments,
         train_dataset=dataset,
-        reward_funcs=rewards.functions,
+        processing_class=policy.tokenizer,
+        peft_config=policy.peft_config,
+        sampler=partial(EngineSampler, config=config, policy=policy, engine=engine),
+        phase=clock.phase,
     )
     train_in_float32(trainer.model)
-    if trainer.guard is None and config.engine != "trl":
+    if trainer.sampler.guard is None and config.engine != "trl":
         ranks.say("log-probabilities are not compared with the trainer: top_k, top_p change them")
     trainer.remove_callback(PrinterCallback)  # pods/training/logs.py prints
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
@@ -104,7 +107,7 @@ def trainer_at(
     load: Callable[[TrainConfig, Tokenizer], Policy],
     weights: Path | None,
     step: int,
-) -> Iterator[RunTrainer]:
+) -> Iterator[PodsTrainer]:
     """The trainer of a run with a checkpoint's weights, None: the base's, for scripts/plan.py."""
     with ExitStack() as stack:
         ranks.start()
@@ -123,7 +126,8 @@ def trainer_at(
             tensors = load_peft_weights(str(adapter), device=str(trainer.accelerator.device))
             set_peft_model_state_dict(trainer.model, tensors)
         trainer.state.global_step = step
-        trainer.keeps_logprobs = trainer.guard is not None  # an algorithm may read them
+        sampler = trainer.sampler
+        sampler.keeps_logprobs = sampler.guard is not None  # an algorithm may read them
         yield trainer
 
 

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pods import by_name, ranks, rehearsal
+from pods import dry_run, ranks, registry
 from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, grader, reward_weights
 from pods.models import locate
-from pods.needs import misfits
+from pods.requirements import conflicts
 from pods.rewards import FUNCTIONS
 from pods.tasks import own, splits
 
 LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's name has up to 255
 
 
-def settle(config: TrainConfig) -> None:
+def resolve_defaults(config: TrainConfig) -> None:
     """Set what follows from other keys, before `check`: a micro-batch holds at most a rank's share
     of the step; a schedule follows what ends the run."""
     rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()
@@ -52,11 +52,11 @@ def check(config: TrainConfig) -> None:
 def try_out(overrides: list[str]) -> None:
     """All checks of `train.py <overrides>` that need neither its data nor a model."""
     composed = command.compose("train", overrides)
-    by_name.resolve(composed)
+    registry.resolve(composed)
     config = command.typed(TrainConfig, composed)
-    settle(config)
+    resolve_defaults(config)
     check(config)
-    rehearse(config)
+    check_algorithm(config)
 
 
 def card(config: TrainConfig) -> Iterator[str]:
@@ -69,9 +69,9 @@ def card(config: TrainConfig) -> Iterator[str]:
 
 def algorithm(config: TrainConfig) -> Iterator[str]:
     """The algorithm, its rule and the advantage exist, take their parameters and are used."""
-    if by_name.needs_of_algorithm(config.algorithm).takes_rule and config.rule is None:
+    if registry.requirements_of_name(config.algorithm).takes_rule and config.rule is None:
         yield f"rule=null: algorithm={config.algorithm} takes one; set rule=max_variance"
-    by_name.chosen(config)
+    registry.algorithm_and_advantage(config)
 
 
 def sizes(config: TrainConfig) -> Iterator[str]:
@@ -79,9 +79,9 @@ def sizes(config: TrainConfig) -> Iterator[str]:
     number of processes; the adapter's alpha."""
     n, m, P = config.rollouts_per_prompt, config.kept_per_prompt, config.prompts_per_step
     name, size, processes = config.algorithm, config.micro_batch_size, ranks.world_size()
-    needs = by_name.needs_of_algorithm(name)
-    yield from misfits(
-        needs,
+    requirements = registry.requirements_of_name(name)
+    yield from conflicts(
+        requirements,
         name,
         n=n,
         m=m,
@@ -254,10 +254,12 @@ def files(config: TrainConfig) -> Iterator[str]:
         own.refuse_unreadable(config.task)
 
 
-def rehearse(config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)) -> None:
+def check_algorithm(
+    config: TrainConfig, rows: Sequence[Row] = ({"prompt": "", "answer": ""},)
+) -> None:
     """Raise UserError if the algorithm or the advantage fails on made-up rollouts of these rows."""
-    algorithm, advantage = by_name.chosen(config)
-    rehearsal.rehearse(
+    algorithm, advantage = registry.algorithm_and_advantage(config)
+    dry_run.dry_run(
         algorithm,
         advantage,
         weights=reward_weights(config.rewards),

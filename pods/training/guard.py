@@ -99,7 +99,7 @@ class Guard:
 
 @contextmanager
 def random_adapter(model: PreTrainedModel) -> Iterator[None]:
-    """Every lora_B drawn at random (seeded, apart from the global generators), then restored."""
+    """Every lora_B sampled at random (seeded, apart from the global generators), then restored."""
     generator = torch.Generator().manual_seed(0)
     saved = {p: p.detach().clone() for name, p in model.named_parameters() if "lora_B" in name}
     with torch.no_grad():

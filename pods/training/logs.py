@@ -21,10 +21,10 @@ from pods.clock import STEP_PHASES, ByPhase, Clock
 from pods.config.errors import UserError, one_line
 from pods.config.keys import TrainConfig
 from pods.files import write_atomic
-from pods.metrics import Metrics, summary
+from pods.metrics import Metrics
 from pods.rewards import Scorer
 from pods.rollouts import Record
-from pods.runs import ledger
+from pods.runs import rollout_log
 
 Logger = Callable[[int, Metrics, Record], None]  # (step, its metrics, its rollouts)
 COLUMNS = ("completion", "reward", "advantage", "kept")  # of a table of completions
@@ -80,7 +80,6 @@ class Meter:
         }
         for prefix, values in by_phase.items():
             line |= {prefix + phase: value for phase, value in values.items()}
-        line |= summary(record)
         line |= self.counters
         line |= others
         for name in OF_UPDATE:
@@ -175,7 +174,7 @@ def log_to_tensorboard(
 def completions(step: int, record: Record) -> tuple[str, list[list]]:
     """The first prompt of the step, and a row of COLUMNS for each of its n completions; the
     advantage of one that is not kept is None."""
-    first = next(ledger.records(step, record, "first"))
+    first = next(rollout_log.records(step, record, "first"))
     advantages = dict(zip(first["kept"], first["advantages"], strict=True))
     rows = [
         [str(text), reward, advantages.get(i), i in advantages]

@@ -1,4 +1,4 @@
-"""Work between optimiser steps: clock, metrics, ledger, evaluation, checkpoints, budget, signals.
+"""Work between optimiser steps: clock, metrics, rollout log, evaluation, checkpoints, signals.
 
 A step is all updates on one generation: after it nothing is pending, so a resume is exact.
 """
@@ -18,23 +18,32 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from accelerate.utils import set_seed
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    get_scheduler,
+)
 
 from pods import files, ranks
-from pods.batch import AlgorithmError
+from pods.batch import AlgorithmError, seed_of
 from pods.clock import ByPhase, Clock, priced
 from pods.config import sweeps
 from pods.config.errors import EngineError, OutOfMemory, RunFailed
 from pods.config.keys import TrainConfig
-from pods.config.place import as_typed
+from pods.config.paths import as_typed
 from pods.engines import LivePolicy
 from pods.metrics import Metrics
-from pods.runs import checkpoints, ledger
+from pods.runs import checkpoints, rollout_log
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder, config_hash, provenance
 from pods.scoring import RewardError, Rewards
+from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
-from pods.training.run_trainer import RunTrainer, warm_up
+from pods.training.warm_up import warm_up
 from pods.training.watch import Watch
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the run is saved after the step and ends
@@ -101,10 +110,13 @@ class Stop:
 class Save:
     """The checkpoints of a run, new or continued from `start`, and the best by validation."""
 
-    def __init__(self, folder: RunFolder, trainer: RunTrainer, start: Checkpoint | None) -> None:
+    def __init__(
+        self, folder: RunFolder, trainer: PodsTrainer, clock: Clock, start: Checkpoint | None
+    ) -> None:
         self.config = folder.config
         self.folder = folder
         self.trainer = trainer
+        self.clock = clock
         self.step = start.step if start else 0  # of the newest checkpoint
         self.best: dict[str, Any] | None = start.meta.get("checkpoint_best") if start else None
         self.provenance = {"config_hash": config_hash(self.config), **provenance()}
@@ -122,11 +134,11 @@ class Save:
         keys = self.config.checkpoint
         if keys.every_steps and step % keys.every_steps == 0:
             return True
-        return self.trainer.clock.passed_mark(keys.every_seconds)
+        return self.clock.passed_mark(keys.every_seconds)
 
     def save(self, counters: dict[str, int]) -> None:
         """Write a checkpoint, outside of the training's seconds; counters: those of Meter."""
-        clock = self.trainer.clock
+        clock = self.clock
         with clock.phase("checkpoint"):
             ranks.from_main(self.folder.keep_lock)
             meta = {
@@ -162,19 +174,19 @@ class RunCallback(TrainerCallback):
 
     config: TrainConfig
     folder: RunFolder
-    trainer: RunTrainer
+    trainer: PodsTrainer
+    clock: Clock
     rewards: Rewards
     evaluate: Callable[[LivePolicy, int, Metrics], Metrics] | None  # of the step -> eval/*
     start: Checkpoint | None  # where the run goes on
 
     def __post_init__(self) -> None:
         meta = self.start.meta if self.start else {}
-        self.clock = self.trainer.clock
         self.meter = Meter(self.rewards.scorer, meta)
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
         self.is_packed = True  # whether Unsloth packed the rows of the latest update
-        self.saves = Save(self.folder, self.trainer, self.start)
+        self.saves = Save(self.folder, self.trainer, self.clock, self.start)
         self.logged = self.saves.step  # the newest step with a line of metrics
         self.loggers: list[Logger] = []  # those of `run`
         if self.start is not None:
@@ -185,19 +197,24 @@ class RunCallback(TrainerCallback):
             self.watch(line)
         self.stop.handle_signals()
         self.clock.watch_stops()
+        if self.config.optimizer.schedule_by == "seconds":
+            budget = self.config.budget.train_seconds
+            schedule_by_clock(self.trainer.args, inner(objects["lr_scheduler"]), self.clock, budget)
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
-                warm_up(self.trainer)
+                warm_up(self.trainer, self.config, self.clock.phase)
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
-        """The clock starts when all ranks are here; the learning rate is that of this step."""
+        """The clock starts when all ranks are here; the learning rate is that of this step, and the
+        random states are a function of seed, step and rank: TRL shuffles rows, and its generation
+        samples, from torch's. So a resumed run is exact."""
         if self.between_generations(state):
             ranks.wait()  # for rank 0: only it logs and writes between steps
+            set_seed(seed_of(args.seed, state.global_step, ranks.rank()) % 2**32)
             if self.clock.train_seconds:
-                scheduler = objects["lr_scheduler"]
-                scheduler = getattr(scheduler, "scheduler", scheduler)  # in DeepSpeed's wrapper
+                scheduler = inner(objects["lr_scheduler"])
                 scheduler.last_epoch -= 1  # anew: by the clock, and by a longer schedule's end
                 scheduler.step()
             self.clock.start_step()
@@ -214,9 +231,9 @@ class RunCallback(TrainerCallback):
         if self.config.clock == "measured":
             return None
         record = self.trainer.newest
-        drawn = record.batch.lengths
-        trained = np.tile(drawn[record.selection.kept], self.config.updates_per_generation)
-        return priced(self.config.clock, record.rounds, drawn, trained)
+        sampled = record.batch.lengths
+        trained = np.tile(sampled[record.selection.kept], self.config.updates_per_generation)
+        return priced(self.config.clock, record.rounds, sampled, trained)
 
     def between_generations(self, state: TrainerState) -> bool:
         """Whether the newest generation has had all of its updates."""
@@ -248,7 +265,7 @@ class RunCallback(TrainerCallback):
                 logger(step, metrics, self.trainer.newest)
             if ranks.is_main():
                 texts = self.config.ledger_texts
-                ledger.append(self.folder.ledger, step, self.trainer.newest, texts)
+                rollout_log.append(self.folder.rollout_log, step, self.trainer.newest, texts)
         self.logged = step
         better = self.saves.improved(step, metrics)
         collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
@@ -263,8 +280,9 @@ class RunCallback(TrainerCallback):
     def step_metrics(self, step: int) -> Metrics:
         """The metric line of the step; says it when the run begins not to learn, or not to pack."""
         others = self.trainer.packing()
-        if self.trainer.guard:
-            others |= self.trainer.guard.metrics
+        if self.trainer.sampler.guard:
+            others |= self.trainer.sampler.guard.metrics
+        others |= self.trainer.metrics
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
         was_packed, self.is_packed = self.is_packed, metrics.get("update/packed") != 0
         if was_packed and not self.is_packed:
@@ -278,6 +296,27 @@ class RunCallback(TrainerCallback):
         if self.watch.problem != known:
             ranks.say(f"step {step}: this run does not learn: {self.watch.problem}")
         return metrics
+
+
+def inner(scheduler: Any) -> LambdaLR:
+    """The scheduler in DeepSpeed's wrapper, or itself."""
+    return getattr(scheduler, "scheduler", scheduler)
+
+
+def schedule_by_clock(
+    args: TrainingArguments, scheduler: LambdaLR, clock: Clock, seconds: float
+) -> None:
+    """Let a scheduler follow its curve over the milliseconds of training by the clock."""
+    milliseconds = round(1000 * seconds)
+    curve = get_scheduler(
+        args.lr_scheduler_type,
+        torch.optim.SGD([torch.zeros(1)]),  # only the curve is used
+        num_warmup_steps=args.get_warmup_steps(milliseconds),
+        num_training_steps=milliseconds,
+        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+    ).lr_lambdas[0]
+    by_clock = [lambda step: curve(1000 * clock.train_seconds)]
+    scheduler.lr_lambdas = by_clock * len(scheduler.lr_lambdas)
 
 
 def end_at_once(number: int, frame: FrameType | None) -> None:

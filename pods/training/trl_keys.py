@@ -13,7 +13,7 @@ from trl import GRPOConfig
 from pods.config.errors import UserError
 from pods.config.keys import FACTS, Section, TrainConfig, written
 from pods.config.mistakes import nearest, validated
-from pods.config.place import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR
 
 WITHOUT_KEY = {
     "use_cpu": "the machine decides it",

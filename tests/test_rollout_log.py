@@ -1,4 +1,4 @@
-"""The ledger survives kills, and forgets what a resume will repeat."""
+"""The rollout log survives kills, and forgets what a resume will repeat."""
 
 import gzip
 from itertools import product
@@ -8,7 +8,7 @@ import pytest
 
 from pods import files
 from pods.config.errors import UserError
-from pods.runs import ledger
+from pods.runs import rollout_log
 from tests.steps import step_of
 from tests.test_files import of, record
 
@@ -17,7 +17,7 @@ def write(path: Path, steps: int, texts: str = "first") -> Path:
     totals, kept = {"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 3, "c": [0.5]}, [0, 1, 5, 6, 7]
     for number in range(steps):
         step = step_of(totals, kept, ("<script>", "é\udc80"), number)
-        ledger.append(path, number + 1, step, texts)
+        rollout_log.append(path, number + 1, step, texts)
     return path
 
 
@@ -45,16 +45,16 @@ def test_what_is_written_is_read(tmp_path):
     assert others == [([1, 2], [0.0, 0.5], [1.0] * 3), ([0], [1.0], [0.5])]
 
 
-def test_a_run_without_a_ledger_is_told_those_that_have_one(tmp_path):
+def test_a_run_without_a_rollout_log_is_told_those_that_have_one(tmp_path):
     for run in ("a-grpo", "a-pods"):
         (tmp_path / run).mkdir()
         write(tmp_path / run / "rollouts.jsonl.gz", 1)
     (tmp_path / "a-bods").mkdir()
-    assert ledger.find(tmp_path, "a-pods") == tmp_path / "a-pods" / "rollouts.jsonl.gz"
+    assert rollout_log.find(tmp_path, "a-pods") == tmp_path / "a-pods" / "rollouts.jsonl.gz"
     with pytest.raises(UserError) as error:
-        ledger.find(tmp_path, "a-bods")
+        rollout_log.find(tmp_path, "a-bods")
     path = tmp_path / "a-bods" / "rollouts.jsonl.gz"
-    line = f"run=a-bods: no ledger {path}; runs with one: a-pods"
+    line = f"run=a-bods: no rollout log {path}; runs with one: a-pods"
     assert str(error.value) == line
 
 
@@ -82,7 +82,7 @@ def test_a_resume_forgets_later_steps_and_goes_on(tmp_path):
     path = write(tmp_path / "rollouts.jsonl.gz", 5)
     path.write_bytes(path.read_bytes() + gzip.compress(b'{"step": 6}\n')[:-9])
     files.forget_after(path, 2)
-    ledger.append(path, 3, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
+    rollout_log.append(path, 3, step_of({"c": [0.0, 1.0]}, [0, 1], number=2), "none")
     assert [r["step"] for r in files.read_lines(path)] == [1, 1, 1, 2, 2, 2, 3]
     files.forget_after(tmp_path / "absent", 2)
     assert not (tmp_path / "absent").exists()

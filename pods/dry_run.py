@@ -23,7 +23,7 @@ from pods.batch import (
 )
 from pods.config.errors import UserError
 from pods.history import History, remember
-from pods.needs import needs_of
+from pods.requirements import requirements_of
 from pods.rollouts import Driver
 
 if TYPE_CHECKING:  # TRL and datasets: a mistake in a config waits for neither
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # TRL and datasets: a mistake in a config waits for neither
     from pods.pods_config import PodsConfig
 
 OF_PROMPTS = ("prompt", "completion", "completion_ids")  # columns that no reward receives
-REHEARSED = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
+CORRECT_SHARES = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
 def refuse_multi_turn(**arguments: object) -> None:
@@ -64,8 +64,8 @@ def refuse_rows(
 
 
 def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
-    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would draw none
-    of them."""
+    """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would
+    sample none of them."""
     P = args.generation_batch_size // args.num_generations
     if hasattr(dataset, "__len__") and len(dataset) < P:
         raise ValueError(
@@ -75,7 +75,7 @@ def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
         )
 
 
-def rehearse_on_first_rows(
+def dry_run_on_first_rows(
     args: "PodsConfig",
     function: Algorithm,
     advantage: Advantage,
@@ -94,7 +94,7 @@ def rehearse_on_first_rows(
             f"reward_weights={args.reward_weights}: must be one for each of {', '.join(names)}"
         )
     P = args.generation_batch_size // args.num_generations
-    rehearse(
+    dry_run(
         function,
         advantage,
         weights=dict.fromkeys(names, 1.0),
@@ -156,7 +156,7 @@ def take(prompts: Iterator[Prompt], streamed: bool, count: int) -> list[Prompt]:
     return list(islice(prompts, count))
 
 
-def made_up(
+def fake_rollouts(
     rng: np.random.Generator, logprobs: bool, prompts: list[Prompt], indices: list[int]
 ) -> list[Rollout]:
     """A rollout of each prompt, of 1 to 49 tokens; the longest are clipped."""
@@ -168,7 +168,7 @@ def made_up(
     return rollouts
 
 
-def rehearse(
+def dry_run(
     algorithm: Algorithm,
     advantage: Advantage,
     *,
@@ -197,19 +197,20 @@ def rehearse(
         shares = []
         for prompt in prompts:
             place = places.setdefault(id(prompt), len(places))
-            shares.append(REHEARSED[(place + number) % len(REHEARSED)])
+            shares.append(CORRECT_SHARES[(place + number) % len(CORRECT_SHARES)])
         right = rng.random(len(prompts)) < shares
         return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
 
+    reads_logprobs = gives_logprobs and requirements_of(algorithm).reads_logprobs
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        draw=partial(made_up, rng, gives_logprobs and needs_of(algorithm).reads_logprobs),
+        sample=partial(fake_rollouts, rng, reads_logprobs),
         score=score,
         weights=weights,
         correct=correct,
     )
-    for number in range(len(REHEARSED)):
+    for number in range(len(CORRECT_SHARES)):
         places.clear()
         every = (prompt_of(row, i) for i, row in enumerate(cycle(rows)))
         step = Step(

@@ -10,7 +10,7 @@ from pods.algorithms import ALGORITHMS
 from pods.batch import Algorithm
 from pods.config import functions
 from pods.config.errors import UserError
-from pods.needs import Needs, needs_of
+from pods.requirements import Requirements, requirements_of
 from pods.rules import RULES, Rule, max_variance
 
 if TYPE_CHECKING:  # PodsTrainer needs no package of the commands
@@ -46,9 +46,9 @@ def function_of(kind: str, name: str | Callable) -> Callable:
     return built_in[name]
 
 
-def needs_of_algorithm(name: str) -> Needs:
+def requirements_of_name(name: str) -> Requirements:
     """What the algorithm of this name needs of a run. Raises the errors of function_of."""
-    return needs_of(function_of("algorithm", name))
+    return requirements_of(function_of("algorithm", name))
 
 
 def resolve(config: "DictConfig") -> dict[str, str]:
@@ -59,26 +59,26 @@ def resolve(config: "DictConfig") -> dict[str, str]:
     """
     name = config.algorithm
     try:
-        needs = needs_of_algorithm(str(name))
+        requirements = requirements_of_name(str(name))
     except UnusableFunction:
         return {}
-    if not needs.takes_rule and config.rule == "max_variance":  # the default
+    if not requirements.takes_rule and config.rule == "max_variance":  # the default
         config.rule = None
     n, m = config.rollouts_per_prompt, config.kept_per_prompt
     if n == m or not (isinstance(n, int) and isinstance(m, int)):
         return {}
-    if needs.draws_m:
+    if requirements.samples_m:
         config.rollouts_per_prompt = "${kept_per_prompt}"
         reason = f"rollouts_per_prompt={n}: algorithm={name} samples kept_per_prompt={m}; it is {m}"
         return {"rollouts_per_prompt": reason}
-    if needs.keeps_all:
+    if requirements.keeps_all:
         config.kept_per_prompt = "${rollouts_per_prompt}"
         reason = f"kept_per_prompt={m}: algorithm={name} trains on all {n}; it is {n}"
         return {"kept_per_prompt": reason}
     return {}
 
 
-def prepared(
+def bind(
     kind: str, name: str | Callable, params: dict[str, Any] | None, rule: Rule = max_variance
 ) -> Callable:
     """The function of this kind with its parameters; an algorithm may take the config's `rule`.
@@ -101,7 +101,9 @@ def prepared(
                 f"{setting}: reads batch.logprobs; write {function.__name__}.reads_logprobs = True "
                 "below it, or False if it works without them"
             )
-        if needs_of(function).takes_rule:
+        if hasattr(function, "draws_m"):
+            raise UnusableFunction(f"{setting}: draws_m is called samples_m now; rename it")
+        if requirements_of(function).takes_rule:
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]
     signature = inspect.signature(function)
@@ -118,10 +120,12 @@ def prepared(
     return update_wrapper(partial(function, **params), function)
 
 
-def chosen(settings: Any, algorithm: Algorithm | None = None) -> tuple[Algorithm, Advantage]:
+def algorithm_and_advantage(
+    settings: Any, algorithm: Algorithm | None = None
+) -> tuple[Algorithm, Advantage]:
     """The algorithm with its rule, and the advantage, of a TrainConfig or PodsConfig; `algorithm`
-    takes the place of the named one. Raises the errors of `prepared`."""
-    rule = prepared("rule", settings.rule or "max_variance", settings.rule_kwargs)
+    takes the place of the named one. Raises the errors of `bind`."""
+    rule = bind("rule", settings.rule or "max_variance", settings.rule_kwargs)
     name = algorithm or settings.algorithm
-    function = prepared("algorithm", name, settings.algorithm_kwargs, rule)
-    return function, prepared("advantage", settings.advantage, settings.advantage_kwargs)
+    function = bind("algorithm", name, settings.algorithm_kwargs, rule)
+    return function, bind("advantage", settings.advantage, settings.advantage_kwargs)

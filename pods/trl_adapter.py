@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -45,9 +45,9 @@ class Generation(NamedTuple):
     tool_images: list
 
 
-class TrlSeam(trl.GRPOTrainer):
-    """GRPOTrainer with public names, which trains the same. A subclass may say what a step is, how
-    it draws, and what a checkpoint adds: train_batch, draw_share, write_state, read_state."""
+class TrlAdapter(trl.GRPOTrainer):
+    """GRPOTrainer with public names, which trains the same. A subclass may say what a step is and
+    what a checkpoint adds: train_batch, write_state, read_state."""
 
     _earlier = 0  # micro-steps before the first that TRL counts
     extras: list[dict[str, Any]]  # column -> value of log_extra, of each rollout of the step so far
@@ -139,41 +139,6 @@ class TrlSeam(trl.GRPOTrainer):
             rows = [{"prompt": prompt} for prompt in prompts]
             return super()._generate_and_score_completions(rows)
 
-    def draw_share(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """A rollout of each prompt of this rank; the number is its index among the rollouts of the
-        question in this step. By TRL's own generation, whichever it is."""
-        if self._is_vlm:
-            raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
-        prompts = [prompt for prompt, _ in wanted]
-        if self.use_vllm and self.vllm_mode == "server":
-            self.check_multiples(prompts)
-        answer = self._generate([prompt.row["prompt"] for prompt in prompts])
-        try:
-            generation = Generation(*answer)
-        except TypeError:
-            raise AlgorithmError(
-                f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
-                "PodsTrainer does not know; install a version that docs/versions.md names"
-            ) from None
-        ends = {self._tokenizer.eos_token_id, self._tokenizer.pad_token_id}
-        ends.update(getattr(self, "eos_token_ids", []))  # of the model, from TRL 1.16 on
-        logprobs = generation.logprobs or [None] * len(prompts)
-        completions = [
-            Completion(token_ids, token_ids[-1] not in ends, values)
-            for token_ids, values in zip(generation.completion_ids, logprobs, strict=True)
-        ]
-        return list(map(Rollout, generation.prompt_ids, completions, generation.completions))
-
-    def check_multiples(self, prompts: list[Prompt]) -> None:
-        """A vLLM server draws m rollouts of a prompt at once. All ranks raise, or none."""
-        m = self.num_generations
-        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
-        if not all(ranks.gather([whole])):
-            raise AlgorithmError(
-                f"a vLLM server draws num_generations={m} rollouts of a prompt at once; ask for a "
-                "multiple of them, or set vllm_mode=colocate"
-            )
-
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""
         my_prompts = ranks.share(prompts)
@@ -212,7 +177,7 @@ class TrlSeam(trl.GRPOTrainer):
     def has_own_order(cls) -> bool:
         """Whether a subclass chooses the rows of a step itself."""
         names = ("_get_train_sampler", "get_train_dataloader")
-        return any(getattr(cls, name) is not getattr(TrlSeam, name) for name in names)
+        return any(getattr(cls, name) is not getattr(TrlAdapter, name) for name in names)
 
     @cached_property
     def data_order(self) -> DataOrder | None:
@@ -268,26 +233,26 @@ class TrlSeam(trl.GRPOTrainer):
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         """A completion of each prompt by TRL's own generation; an evaluation's prompts differ."""
-        draw = self._generate_single_turn
-        if "num_generations" in inspect.signature(draw).parameters:  # from TRL 1.16 on
-            draw = partial(draw, num_generations=1)  # each is asked for by itself
+        sample = self._generate_single_turn
+        if "num_generations" in inspect.signature(sample).parameters:  # from TRL 1.16 on
+            sample = partial(sample, num_generations=1)  # each is asked for by itself
         if not evaluation:
-            return draw(prompts, None, {})
+            return sample(prompts, None, {})
         training = self.model.training
         sampler = self.vllm_generation if self.use_vllm else self.generation_config
         top_k = 1 if greedy else sampler.top_k
         self.model.eval()
         with changed(self, num_generations_eval=1), changed(sampler, top_k=top_k):
-            drawn = draw(prompts, None, {})
+            sampled = sample(prompts, None, {})
         self.model.train(training)
         self._last_loaded_step = -1  # the next training step loads and pays for its weights
-        return drawn
+        return sampled
 
     @torch.no_grad()
     def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
         """(tokens,) log-probabilities of a completion, as in the loss but for dropout."""
         training = self.model.training
-        self.model.eval()  # dropout would be a gap, and draw from the generator of the training
+        self.model.eval()  # dropout would be a gap, and sample from the generator of the training
         tokens = torch.tensor([[*prompt, *completion]], device=self.accelerator.device)
         logprobs, *_ = self._get_per_token_logps_and_entropies(
             self.model, tokens, torch.ones_like(tokens), len(completion)
@@ -295,7 +260,7 @@ class TrlSeam(trl.GRPOTrainer):
         self.model.train(training)  # Unsloth changes the mode
         return logprobs[0].float().cpu()
 
-    def rehearse(self, batch: Tensors) -> None:
+    def dry_run_update(self, batch: Tensors) -> None:
         """Forward and backward of one micro-batch beside Adam's moments; nothing of it stays."""
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self.model.train()
@@ -329,6 +294,55 @@ class TrlSeam(trl.GRPOTrainer):
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
         packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
         return {} if packed is None else {"update/packed": float(packed)}
+
+
+class Sampler(Protocol):
+    """Samples the rollouts of a step."""
+
+    def sample(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        """A rollout of each prompt of this rank; the number is its index among the rollouts of the
+        question in this step."""
+
+
+class TrlSampler:
+    """TRL's own generation, whichever it is: transformers' generate or vLLM."""
+
+    def __init__(self, trainer: TrlAdapter) -> None:
+        self.trainer = trainer
+
+    def sample(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
+        trainer = self.trainer
+        if trainer._is_vlm:
+            raise AlgorithmError("PodsTrainer trains only on texts; use GRPOTrainer for images")
+        prompts = [prompt for prompt, _ in wanted]
+        if trainer.use_vllm and trainer.vllm_mode == "server":
+            self.check_multiples(prompts)
+        answer = trainer._generate([prompt.row["prompt"] for prompt in prompts])
+        try:
+            generation = Generation(*answer)
+        except TypeError:
+            raise AlgorithmError(
+                f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
+                "PodsTrainer does not know; install a version that docs/versions.md names"
+            ) from None
+        ends = {trainer._tokenizer.eos_token_id, trainer._tokenizer.pad_token_id}
+        ends.update(getattr(trainer, "eos_token_ids", []))  # of the model, from TRL 1.16 on
+        logprobs = generation.logprobs or [None] * len(prompts)
+        completions = [
+            Completion(token_ids, token_ids[-1] not in ends, values)
+            for token_ids, values in zip(generation.completion_ids, logprobs, strict=True)
+        ]
+        return list(map(Rollout, generation.prompt_ids, completions, generation.completions))
+
+    def check_multiples(self, prompts: list[Prompt]) -> None:
+        """A vLLM server samples m rollouts of a prompt at once. All ranks raise, or none."""
+        m = self.trainer.num_generations
+        whole = prompts == [prompt for prompt in prompts[::m] for _ in range(m)]
+        if not all(ranks.gather([whole])):
+            raise AlgorithmError(
+                f"a vLLM server samples num_generations={m} rollouts of a prompt at once; ask for "
+                "a multiple of them, or set vllm_mode=colocate"
+            )
 
 
 def checked(reward: Any, name: str, step: str) -> Any:

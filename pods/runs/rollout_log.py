@@ -60,9 +60,9 @@ def short(values: np.ndarray) -> list[float]:
 
 
 def find(output_dir: Path, run: str) -> Path:
-    """The ledger of a run; without one UserError names those that have one."""
+    """The rollout log of a run; without one UserError names those that have one."""
     path = output_dir / run / "rollouts.jsonl.gz"
     if path.is_file():
         return path
-    runs = sorted(ledger.parent.name for ledger in output_dir.glob("*/rollouts.jsonl.gz"))
-    raise UserError(f"run={run}: no ledger {path}; runs with one: {nearest(run, runs)}")
+    runs = sorted(rollout_log.parent.name for rollout_log in output_dir.glob("*/rollouts.jsonl.gz"))
+    raise UserError(f"run={run}: no rollout log {path}; runs with one: {nearest(run, runs)}")

@@ -14,25 +14,26 @@ OF_TRL_ADVANTAGES = {
 
 
 @dataclass(frozen=True)
-class Needs:
+class Requirements:
     """The attributes of an algorithm, and whether it takes a rule."""
 
-    draws_m: bool
+    samples_m: bool
     keeps_all: bool
     own_advantages: bool
     reads_logprobs: bool
     takes_rule: bool
 
 
-def needs_of(algorithm: Callable) -> Needs:
+def requirements_of(algorithm: Callable) -> Requirements:
     """What this algorithm needs; an attribute that it lacks is False."""
-    attributes = {field.name: getattr(algorithm, field.name, False) for field in fields(Needs)}
+    names = [field.name for field in fields(Requirements)]
+    attributes = {name: getattr(algorithm, name, False) for name in names}
     attributes["takes_rule"] = "rule" in inspect.signature(algorithm).parameters
-    return Needs(**attributes)
+    return Requirements(**attributes)
 
 
-def misfits(
-    needs: Needs,
+def conflicts(
+    requirements: Requirements,
     algorithm: str,
     *,
     n: int,
@@ -48,15 +49,15 @@ def misfits(
     m_key: the key of m, kept_per_prompt or num_generations. rule: None if nobody chose one.
     arguments: TRL's, typed with this prefix.
     """
-    if rule and not needs.takes_rule:
+    if rule and not requirements.takes_rule:
         yield f"rule={rule}: algorithm={algorithm} has no rule; leave it out, or set algorithm=pods"
-    if m > n and not needs.draws_m:
+    if m > n and not requirements.samples_m:
         yield f"{m_key}={m}: cannot keep more than rollouts_per_prompt={n}; set {n} or less"
-    if m < n and needs.keeps_all and not needs.draws_m:
+    if m < n and requirements.keeps_all and not requirements.samples_m:
         yield f"rollouts_per_prompt={n}: algorithm={algorithm} trains on all; set {m_key}={n}"
-    if needs.own_advantages and advantage != "kept":
+    if requirements.own_advantages and advantage != "kept":
         yield f"advantage={advantage}: algorithm={algorithm} has its own; leave advantage=kept"
-    if needs.keeps_all and advantage == "kept":
+    if requirements.keeps_all and advantage == "kept":
         return  # TRL's own advantages read them
     for name, (default, equivalents) in OF_TRL_ADVANTAGES.items():
         value = arguments.get(name, default)
@@ -64,6 +65,6 @@ def misfits(
             value = "group" if value else "none"  # as TRL reads them
         if value != default:
             remedy = "leave it out"
-            if value in equivalents and advantage == "kept" and not needs.own_advantages:
+            if value in equivalents and advantage == "kept" and not requirements.own_advantages:
                 remedy = f"set advantage={equivalents[value]} in its place"
             yield f"{prefix}{name}={value}: algorithm={algorithm} does not read it; {remedy}"

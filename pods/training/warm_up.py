@@ -1,0 +1,62 @@
+"""A run's warm-up before its first step."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from pods import ranks
+from pods.batch import Completion, Prompt, Rollout, Row
+from pods.config.keys import TrainConfig
+from pods.engines import LivePolicy, Work
+from pods.trainer import PodsTrainer
+from pods.trl_adapter import Tensors
+
+
+def warm_up(
+    trainer: PodsTrainer, config: TrainConfig, phase: Callable[[str], AbstractContextManager]
+) -> None:
+    """A round, another at the length limits of the sampling, and a micro-batch of the loss: kernels
+    compile and a lack of memory shows before the clock starts. Nothing of it stays."""
+    limits = config.sampling
+    n = trainer.args.rollouts_per_prompt
+    P = trainer.args.generation_batch_size // trainer.num_generations
+    order = trainer.data_order
+    first = [order.index(position) for position in range(P)]  # of the first step
+    rows = [order.dataset[index] for index in first]
+    prompts = []
+    for row in rows:
+        prompts += [Prompt(row["id"], row)] * n
+    with phase("generate"):
+        indices = list(range(n)) * P
+        rollouts = trainer.sample(prompts, indices)
+        wanted = ranks.share(list(zip(prompts, indices, strict=True)))
+        requests = [
+            replace(request, prompt=np.resize(request.prompt, limits.max_prompt_length).tolist())
+            for request in trainer.sampler.requests(wanted, 0)
+        ]
+        work = Work(requests, LivePolicy(trainer.model, 0), full_length=True)
+        list(trainer.sampler.engine.generate([work]))
+    with phase("score"):
+        trainer.score(prompts, rollouts)
+    batch = longest_batch(trainer, rows[0], requests[0].prompt, limits.max_completion_length)
+    with phase("update"):
+        trainer.dry_run_update(batch)
+
+
+def longest_batch(trainer: PodsTrainer, row: Row, tokens: list[int], length: int) -> Tensors:
+    """TRL's batch of equal rollouts at the length limits, with made-up tokens."""
+    special = trainer.processing_class.all_special_ids
+    plain = [token for token in tokens if token not in special] or tokens
+    logprobs = [0.0] * length if trainer.sampler.keeps_logprobs else None
+    completion = Completion(
+        token_ids=np.resize(plain, length).tolist(),
+        clipped=True,
+        logprobs=logprobs,
+    )
+    scores = torch.zeros(trainer.args.generation_batch_size, len(trainer.reward_func_names))
+    count = len(scores) // ranks.world_size()
+    rollouts = [Rollout(tokens, completion, "")] * count
+    return trainer.tensors([row["prompt"]] * count, rollouts, scores)
