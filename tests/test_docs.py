@@ -24,7 +24,8 @@ from pods.trl_adapter import TrlSampler
 from tests import processes
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md")
+PAGES = [*(ROOT / name for name in NAMES), *sorted((ROOT / "docs").glob("*.md"))]
 README = PAGES[0].read_text()
 CODE = re.compile(r"```.*?```", re.DOTALL)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)

@@ -146,7 +146,7 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
-    title = "training time / steps"
+    title = "training time divided by steps"
     for index, arm in enumerate(series):
         parts = {"generate": arm.seconds_a_step().mean()}
         if arm.seconds_per_step:
