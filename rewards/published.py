@@ -17,6 +17,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from . import tags
+from .reading import substitute
 
 MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the data sets equals it
 MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240
@@ -26,7 +27,48 @@ UNITS = (  # removed in this order
     "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week",
     "month", "year", "foot", "feet", "inch", "yard",
 )  # fmt: skip
-WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
+WHOLE_TEXT_MACRO = r"\A\\text\{(.+?)\}\n?\Z"
+FIRST_STEPS = (  # pattern, replacement
+    (r"\n", ""),
+    (r"\\!", ""),
+    (r"\\\\", r"\\"),
+    ("tfrac", "frac"),
+    ("dfrac", "frac"),
+    (r"\\left", ""),
+    (r"\\right", ""),
+    (r"\^\{\\circ\}", ""),
+    (r"\^\\circ", ""),
+    (r"\\\$", ""),
+)
+UNITLESS_STEPS = (  # after the unit on the right
+    (r"\\%", ""),
+    (r"\\%", ""),  # twice, as published: \\%% goes too
+    (r" \.", " 0."),
+    (r"\{\.", "{0."),
+    (r"\A\.", "0."),
+    (r"\A[^=]{0,2}=([^=]*)\Z", r"\1"),  # x=5
+)
+FRACTION_STEPS = (
+    (r"\\frac([^{])\{", r"\\frac{\1}{"),
+    (r"\\frac([^{])([^{])", r"\\frac{\1}{\2}"),
+)
+SECOND_STEPS = (
+    (WHOLE_TEXT_MACRO, r"\1"),
+    (r"\\%", ""),
+    (r"\\\$", ""),
+    (r"\$", ""),
+    ("%", ""),
+    (" or ", " , "),
+    (" and ", " , "),
+    ("million", "*10^6"),
+    ("billion", "*10^9"),
+    ("trillion", "*10^12"),
+    *((unit + r"(es)?(s)? *(\^[0-9]+)?", "") for unit in UNITS),
+    (r"\^ *\\circ", ""),
+    (r"(?s)\A\{(.*)\}\Z", r"\1"),
+    (r",\\! *", ""),
+)
+SYMBOL_STEPS = (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("[·×]", "*"))
 THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 SLASH_FRACTION = re.compile(r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z")
@@ -56,17 +98,17 @@ def equal(answer: str, gold: str) -> bool:
     gold = second_form(gold)
     if answer == gold:
         return True
-    return bool(answer and gold) and _same_fractions(answer, gold)
+    return _same_fractions(answer, gold)
 
 
 def _same_fractions(answer: str, gold: str) -> bool:
     """Tuples and intervals element by element: only fractions, and only as they are written."""
     elements = _elements(gold)
-    if len(elements) > 1 and (answer[0] != gold[0] or answer[-1] != gold[-1]):
-        return False  # (1/2,3) is not [1/2,3]
     if _elements(answer) != elements:
         return False
-    return all(WRITTEN_FRACTION.search(element) for element in elements)
+    if len(elements) > 1 and (answer[0] != gold[0] or answer[-1] != gold[-1]):
+        return False  # (1/2,3) is not [1/2,3]
+    return all(map(WRITTEN_FRACTION.search, elements))
 
 
 def _elements(form: str) -> list[str]:
@@ -80,68 +122,28 @@ def _elements(form: str) -> list[str]:
 
 @lru_cache(maxsize=8192)
 def first_form(text: str) -> str:
-    """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced."""
-    text = WHOLE_TEXT_MACRO.sub(r"\1", text.strip()).strip()
-    with contextlib.suppress(IndexError, ValueError):  # as published: then compared as it is
-        return _first_form(text)
-    return text
-
-
-def _first_form(text: str) -> str:
-    """The steps of the release, in its order; ValueError and IndexError as it raised them."""
-    text = text.replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
-    text = text.replace("tfrac", "frac").replace("dfrac", "frac")
-    for noise in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"):
-        text = text.replace(noise, "")
-    if "\\text{ " in text:  # a unit on the right
-        text, _unit = text.split("\\text{ ")  # two units: ValueError
-    text = text.replace("\\%", "").replace("\\%", "")  # twice, as published: \\%% goes too
-    text = text.replace(" .", " 0.").replace("{.", "{0.")
-    if text.startswith("."):
-        text = "0" + text
-    sides = text.split("=")
-    if len(sides) == 2 and len(sides[0]) <= 2:  # "x=5"
-        text = sides[1]
-    text = _braced(text, "\\sqrt", 1).replace(" ", "")
-    text = _braced(text, "\\frac", 2)
+    """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced. A text that
+    made the release raise an error stays as it is: two units, or nothing behind a macro."""
+    whole = re.sub(WHOLE_TEXT_MACRO, r"\1", text.strip()).strip()
+    text, *units = substitute(whole, FIRST_STEPS).split("\\text{ ")
+    text = substitute(text, UNITLESS_STEPS)
+    if len(units) > 1 or re.search(r"\\sqrt(?:\\sqrt|\Z)", text):
+        return whole
+    text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text).replace(" ", "")
+    short = re.search(r"\\frac([^{]?)(?:\\frac|\Z)", text)
+    if short is None:
+        text = substitute(text, FRACTION_STEPS)
+    elif not short[1]:
+        return whole
     if text == "0.5":  # the one decimal that the release knows
         return "\\frac{1}{2}"
     return SLASH_FRACTION.sub(r"\\frac{\1}{\2}", text)
 
 
-def _braced(text: str, macro: str, count: int) -> str:
-    """\\sqrt2 -> \\sqrt{2}, \\frac12 -> \\frac{1}{2}. IndexError if nothing follows a macro."""
-    head, *tails = text.split(macro)
-    pieces = [head]
-    for tail in tails:
-        if tail[0] != "{":
-            if len(tail) < count:
-                return text
-            second = tail[1:count]
-            if second not in ("", "{"):
-                second = f"{{{second}}}"
-            tail = f"{{{tail[0]}}}{second}{tail[count:]}"
-        pieces.append(tail)
-    return macro.join(pieces)
-
-
 @lru_cache(maxsize=8192)
 def second_form(text: str) -> str:
     """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
-    match = WHOLE_TEXT_MACRO.search(text)
-    if match:
-        text = match[1]
-    for noise in ("\\%", "\\$", "$", "%"):
-        text = text.replace(noise, "")
-    text = text.replace(" or ", " , ").replace(" and ", " , ")
-    for word, power in (("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12")):
-        text = text.replace(word, power)
-    for unit in UNITS:
-        text = re.sub(unit + r"(es)?(s)? *(\^[0-9]+)?", "", text)
-    text = re.sub(r"\^ *\\circ", "", text)
-    if text.startswith("{") and text.endswith("}"):
-        text = text[1:-1]
-    text = re.sub(r",\\! *", "", text)
+    text = substitute(text, SECOND_STEPS)
     text = _whole(text, text) or text
     if "\\" in text:
         text = _plain(text)
@@ -153,13 +155,11 @@ def second_form(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Without LaTeX, as far as the converter reads it."""
-    text = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac")
+    text = re.sub(r"\\[td]frac", r"\\frac", text)
     plain = latex_as_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
     if plain is None:
         return text
-    for symbol, name in zip("√π∞∪·×", ("sqrt", "pi", "inf", "U", "*", "*"), strict=True):
-        plain = plain.replace(symbol, name)
-    return plain.strip()
+    return substitute(plain, SYMBOL_STEPS).strip()
 
 
 def latex_as_text(latex: str) -> str | None:
