@@ -71,9 +71,7 @@ class Scorer:
         self.version = version
         self.deadline_seconds = deadline_seconds
         self.timeouts = 0  # completions so far without a verdict because of the deadline
-        self._verifier = None
-        if version == "strict" and workers > 0:
-            self._verifier = Verifier(workers, deadline_seconds)
+        self._verifier = Verifier(workers, deadline_seconds)
 
     def score(
         self,
@@ -100,9 +98,8 @@ class Scorer:
         decisions = list(map(self._decide, completions, answers, kinds))
         # Rollouts of one prompt often agree: each question is asked once.
         questions = [d for d in dict.fromkeys(decisions) if isinstance(d, tuple)]
-        verdicts = self._verifier.ask(questions) if self._verifier and questions else []
-        answered = dict(zip(questions, verdicts, strict=False))
-        grades = [answered.get(d, d is True) for d in decisions]
+        answered = dict(zip(questions, self._verifier.ask(questions), strict=True))
+        grades = [answered.get(d, d) for d in decisions]
         self.timeouts += grades.count(None)
         return grades
 
@@ -117,8 +114,7 @@ class Scorer:
 
     def close(self) -> None:
         """End the child processes; a second call does nothing."""
-        if self._verifier:
-            self._verifier.close()
+        self._verifier.close()
 
 
 def _check(key: str, value: str, valid: Iterable[str]) -> None:

@@ -24,9 +24,8 @@ MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen ta
 MAX_ENVIRONMENTS = 3  # a table within a table is padded to its width in every cell
 
 UNITS = (  # removed in this order
-    "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week",
-    "month", "year", "foot", "feet", "inch", "yard",
-)  # fmt: skip
+    "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
+)
 WHOLE_TEXT_MACRO = r"\A\\text\{(.+?)\}\n?\Z"
 FIRST_STEPS = (  # pattern, replacement
     (r"\n", ""),
@@ -63,7 +62,7 @@ SECOND_STEPS = (
     ("million", "*10^6"),
     ("billion", "*10^9"),
     ("trillion", "*10^12"),
-    *((unit + r"(es)?(s)? *(\^[0-9]+)?", "") for unit in UNITS),
+    *((unit + r"(es)?(s)? *(\^[0-9]+)?", "") for unit in UNITS.split()),
     (r"\^ *\\circ", ""),
     (r"(?s)\A\{(.*)\}\Z", r"\1"),
     (r",\\! *", ""),

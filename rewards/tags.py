@@ -4,6 +4,7 @@ expressions, which take 8 s for 32 KB of repeated tags."""
 import re
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+CLOSED = re.compile(r"<answer>([^<]*+(?:<(?!/?answer>)[^<]*+)*+)</answer>")  # no way back: linear
 JOIN = re.compile(r"</think>[ \n]?<answer>")  # no repetition inside: linear
 
 
@@ -50,8 +51,5 @@ def last_number(completion: str, pattern: str) -> str:
 
 def last_closed_answer(completion: str) -> str | None:
     """The content of the last <answer>...</answer> that is closed and not blank."""
-    for block in reversed(completion.split("<answer>")[1:]):
-        answer, closed, _ = block.partition("</answer>")
-        if closed and answer.strip():
-            return answer.strip()
-    return None
+    answers = [*filter(None, map(str.strip, CLOSED.findall(completion)))]
+    return answers[-1] if answers else None
