@@ -106,10 +106,12 @@ class Scorer:
     def _decide(self, completion: str, answer: str, kind: str) -> bool | Question:
         """The verdict, or the question that only computer algebra can answer."""
         _check("kind", kind, ("math", "choice"))
-        if kind == "choice" and gold_type(answer, kind) != "letter":
-            return False  # nobody can choose it
+        if kind == "choice":
+            answer = answer.upper()
+            if gold_type(answer) != "letter":
+                return False  # nobody can choose it
         if kind == "choice" or self.version == "strict":
-            return strict.decide(completion, answer, kind)
+            return strict.decide(completion, answer)
         return published.is_correct(completion, answer, self.version)
 
     def close(self) -> None:

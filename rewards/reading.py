@@ -197,9 +197,9 @@ def last_side(text: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def gold_type(gold: str, kind: str = "math") -> GoldType:
-    """The type of a gold answer; kind=choice: b is a letter too."""
-    gold = spell(gold.upper() if kind == "choice" else gold)
+def gold_type(gold: str) -> GoldType:
+    """The type of a gold answer."""
+    gold = spell(gold)
     value, unit = stated(gold)
     if value is None or re.match(r"[^\W\d_]|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
         for name, form in (TEXTS | FORMS).items():

@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import resource
 import signal
 import sys
@@ -22,7 +21,6 @@ MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs
 WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
 Question = tuple  # the entries of the answer, of the gold answer, and whether in order
 DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
-DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
 Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
@@ -114,18 +112,14 @@ def equal(answers: Sequence[str], golds: Sequence[str], ordered: bool) -> bool:
 
 @cache
 def _same(answer: str, gold: str) -> bool:
-    """Whether math-verify finds the two equal, to DIGITS; no decimal becomes a float."""
+    """Whether math-verify finds the two equal, to DIGITS."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
     form = NormalizationConfig(units=False, malformed_operators=True, nits=True)  # 2t keeps its t
     config = [LatexExtractionConfig(normalization_config=form)]  # no numbers out of broken LaTeX
-    texts = [
-        DECIMAL.sub(lambda m: f"\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}}", text)
-        for text in (gold, answer)
-    ]
     try:
-        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in texts]
+        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in (gold, answer)]
         return answer == gold or bool(
             verify(*readings, float_rounding=DIGITS, numeric_precision=DIGITS, timeout_seconds=None)
         )
