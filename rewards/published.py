@@ -46,10 +46,15 @@ UNITLESS_STEPS = (  # after the unit on the right
     (r"\{\.", "{0."),
     (r"\A\.", "0."),
     (r"\A[^=]{0,2}=([^=]*)\Z", r"\1"),  # x=5
+    (r"\\sqrt(?!\\sqrt)([^{])", r"\\sqrt{\1}"),
 )
 FRACTION_STEPS = (
     (r"\\frac([^{])\{", r"\\frac{\1}{"),
     (r"\\frac([^{])([^{])", r"\\frac{\1}{\2}"),
+)
+WHOLE_NUMBER_STEPS = (
+    (r"\A0\.5\Z", "1/2"),  # the one decimal that the release knows
+    (r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z", r"\\frac{\1}{\2}"),
 )
 SECOND_STEPS = (
     (WHOLE_TEXT_MACRO, r"\1"),
@@ -68,9 +73,9 @@ SECOND_STEPS = (
     (r",\\! *", ""),
 )
 SYMBOL_STEPS = (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("[·×]", "*"))
+PLAIN_STEPS = (("- *", "-"), (r"([0-9]) +([0-9])", r"\1+\2"), ("[ {}]", ""))  # 1 2/3 is mixed
 THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
-SLASH_FRACTION = re.compile(r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z")
 CONVERTER = LatexNodes2Text()
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # its remarks on broken LaTeX
 
@@ -128,15 +133,13 @@ def first_form(text: str) -> str:
     text = substitute(text, UNITLESS_STEPS)
     if len(units) > 1 or re.search(r"\\sqrt(?:\\sqrt|\Z)", text):
         return whole
-    text = re.sub(r"\\sqrt([^{])", r"\\sqrt{\1}", text).replace(" ", "")
+    text = text.replace(" ", "")
     short = re.search(r"\\frac([^{]?)(?:\\frac|\Z)", text)
     if short is None:
         text = substitute(text, FRACTION_STEPS)
     elif not short[1]:
         return whole
-    if text == "0.5":  # the one decimal that the release knows
-        return "\\frac{1}{2}"
-    return SLASH_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    return substitute(text, WHOLE_NUMBER_STEPS)
 
 
 @lru_cache(maxsize=8192)
@@ -145,20 +148,12 @@ def second_form(text: str) -> str:
     text = substitute(text, SECOND_STEPS)
     text = _whole(text, text) or text
     if "\\" in text:
-        text = _plain(text)
-    text = re.sub("- *", "-", text)
-    text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", text)  # a mixed number
-    text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
+        text = re.sub(r"\\[td]frac", r"\\frac", text)
+        plain = latex_as_text(text.replace("\\frac", " \\frac"))  # 7\frac34 is mixed
+        if plain is not None:
+            text = substitute(plain, SYMBOL_STEPS).strip()
+    text = substitute(text, PLAIN_STEPS).lower()
     return _whole(THOUSANDS.sub("", text), text.replace(",", ""), int) or text
-
-
-def _plain(text: str) -> str:
-    """Without LaTeX, as far as the converter reads it."""
-    text = re.sub(r"\\[td]frac", r"\\frac", text)
-    plain = latex_as_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
-    if plain is None:
-        return text
-    return substitute(plain, SYMBOL_STEPS).strip()
 
 
 def latex_as_text(latex: str) -> str | None:

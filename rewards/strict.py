@@ -64,9 +64,9 @@ def decide(completion: str, gold: str) -> bool | Question:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
     expected, expected_unit = stated(gold)
-    if value != expected or ("%" in unit) != ("%" in expected_unit):
-        return False  # a percentage equals only a percentage
-    return not unit or unit[: len(expected_unit)] == expected_unit
+    same_unit = unit[: len(expected_unit)] == expected_unit or not unit
+    is_percentage = "%" in expected_unit  # equals only a percentage
+    return value == expected and same_unit and ("%" in unit) == is_percentage
 
 
 def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:

@@ -15,19 +15,14 @@ def opened(prompt: str) -> str:
 
 def is_well_formed(completion: str) -> bool:
     """Evaluation's format flag: only the two blocks, except for a space or a newline."""
-    outside = _outside(completion)
-    if outside is None:
-        return False
-    before, after = outside
+    before, after = _outside(completion) or ("no blocks", "")
     return before in ("", " ", "\n") and after in ("", " ", "\n", " \n", "\n\n")
 
 
 def extra_characters(completion: str) -> int | None:
     """How many characters are outside the two blocks; None without them."""
     outside = _outside(completion)
-    if outside is None:
-        return None
-    return len("".join(outside))
+    return None if outside is None else len("".join(outside))
 
 
 def _outside(completion: str) -> tuple[str, str] | None:
