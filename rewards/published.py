@@ -96,17 +96,13 @@ def equal(answer: str, gold: str) -> bool:
         answer = answer.strip()
         if len(answer) > MAX_LENGTH:
             return False
-    if first_form(answer) == first_form(gold):
-        return True
-    answer = second_form(answer)
-    gold = second_form(gold)
+    return first_form(answer) == first_form(gold) or _same(second_form(answer), second_form(gold))
+
+
+def _same(answer: str, gold: str) -> bool:
+    """The same text, or tuples or intervals of the same fractions, as they are written."""
     if answer == gold:
         return True
-    return _same_fractions(answer, gold)
-
-
-def _same_fractions(answer: str, gold: str) -> bool:
-    """Tuples and intervals element by element: only fractions, and only as they are written."""
     elements = _elements(gold)
     if _elements(answer) != elements:
         return False
@@ -158,9 +154,8 @@ def second_form(text: str) -> str:
 
 def latex_as_text(latex: str) -> str | None:
     """`\\frac{\\pi}{2}` as "π/2", by pylatexenc as published; None if it fails or takes long."""
-    if "\\maketitle" in latex:  # the converter puts the titles of all texts into each other
-        return None
-    if latex.count("\\begin") > MAX_ENVIRONMENTS:
+    # The converter puts the titles of all texts into each other.
+    if "\\maketitle" in latex or latex.count("\\begin") > MAX_ENVIRONMENTS:
         return None
     try:
         return CONVERTER.nodelist_to_text(_Walker(latex).get_latex_nodes()[0])

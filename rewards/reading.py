@@ -56,7 +56,6 @@ SPELLING_STEPS = (  # pattern, replacement
         r"|答案[是为為]?:?",
         "",
     ),
-    (r"\s*=\s*", "="),
     (r"\s+", " "),
     (  # The polar coordinates for the point (0, 3) are
         rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) )"
@@ -80,7 +79,6 @@ NUMBER_STEPS = (  # from LaTeX to a number
         r"([0-9]*\.([0-9]*))\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?",  # 0.1\overline{6}: 0.1 6/90
         lambda m: f"0{m[1]}0 {m[3]}/{'9' * len(m[3])}{'0' * len(m[2])}",
     ),
-    (r"\^\s*\{\s*([+-]?)\s*([0-9]+)\s*\}", r"^\1\2"),
     (
         r"\\[tdc]?frac\s*(?:\{ *(-? *[^{}+*/ ]+) *\}|([0-9]))\s*(?:\{ *([^{}+*/ ]+) *\}|([0-9]))",
         r" \1\2/\3\4",
@@ -93,7 +91,6 @@ NUMBER_STEPS = (  # from LaTeX to a number
     (r"(?<![0-9.*^])10\^(?=[+-]?[0-9])", "1e"),
     (r"^([0-9.]+) ?: ?(?![0-5][0-9]$)([0-9.]+)$", r"\1/\2"),  # a ratio, not a time
     (r"(-?)\s*([$€£¥])\s*(?=[0-9.])", r" \2 \1"),  # -$5
-    (r"-\s+(?=[0-9.])", "-"),
     (r"(?<![\w)])\(\s*([+-]?[0-9./ ]+)\s*\)\s*$", r"\1"),  # (-5)
 )
 STATEMENT = re.compile(  # words, a number, and its unit or more words: 18cm, 18 eggs, 18/day, 18元

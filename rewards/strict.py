@@ -14,12 +14,13 @@ from .verifier import Question
 
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 
-OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
-    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
-    r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
-)
-NOISE = re.compile(  # what does not count in texts: CO_2, 5 March 2024
-    r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_|\^(?=\{?[0-9]*[+-]\}?$)"
+TEXT_STEPS = (
+    (  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
+        r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
+        r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$",
+        r"\1",
+    ),
+    (r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_|\^(?=\{?[0-9]*[+-]\}?$)", ""),
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
     r".{401}|%|^;|;;|;$|^[0-9/;-]*$|[0-9] [0-9]|[^\x00-\x7f°]|(?<![\\A-Za-z])[A-Za-z]{8}"
@@ -46,8 +47,8 @@ MEASURE = re.compile(
 
 def decide(completion: str, gold: str) -> bool | Question:
     """Whether the final answer block gives the gold answer; a question needs computer algebra."""
-    _, closed, final = completion.partition("</think>")
-    if not closed and completion.rstrip().endswith("</answer>"):
+    final = completion.partition("</think>")[2]
+    if not final and completion.rstrip().endswith("</answer>"):
         final = completion  # its last block is no guess of the reasoning
     answer = last_closed_answer(final)
     if answer is None or max(len(answer), len(gold)) > MAX_LENGTH:
@@ -55,25 +56,23 @@ def decide(completion: str, gold: str) -> bool | Question:
     name = gold_type(gold)
     answer = spell(answer)
     gold = spell(gold)
-    if name is GoldType.LETTER:
-        answer = OPTION.sub(r"\1", answer)
     if name in TEXTS:
-        answer, gold = (NOISE.sub("", text).casefold() for text in (answer, gold))
+        answer, gold = (substitute(text, TEXT_STEPS).casefold() for text in (answer, gold))
         return answer == gold
     if name in FORMS:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
     expected, expected_unit = stated(gold)
-    same_unit = unit[: len(expected_unit)] == expected_unit or not unit
-    is_percentage = "%" in expected_unit  # equals only a percentage
-    return value == expected and same_unit and ("%" in unit) == is_percentage
+    if value != expected or ("%" in unit) != ("%" in expected_unit):
+        return False  # a percentage equals only a percentage
+    return not unit or unit[: len(expected_unit)] == expected_unit
 
 
 def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
     if not (MEASURE.search(answer) and MEASURE.search(gold)):
         answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
-    ordered = name is not GoldType.SET or ("=" in gold and "=" not in answer)
+    ordered = name != "set" or ("=" in gold and "=" not in answer)
     own_brackets, answers = split(answer)
     brackets, golds = split(gold)
     if own_brackets != brackets and ("[" in brackets or (own_brackets and brackets)):
