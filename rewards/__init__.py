@@ -18,6 +18,8 @@ from .reading import GoldType, gold_type  # noqa: F401  for the callers of rewar
 from .tags import is_well_formed, opened  # noqa: F401
 from .verifier import Question, Verdict, Verifier
 
+DEFAULTS = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())["rewards"]
+DEADLINE_SECONDS = DEFAULTS["deadline_seconds"]
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
 
@@ -35,16 +37,16 @@ def grades(
     answers: Sequence[str],
     version: str = "v2",
     kind: str = "math",
-    deadline_seconds: float | None = None,
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> list[Verdict]:
     """`grade` of many completions, several comparisons at a time; a line on stderr counts those
-    without a verdict. deadline_seconds: processor time of a comparison; None: as in training."""
+    without a verdict. deadline_seconds: processor time of a comparison."""
     scorer = _scorer(version, deadline_seconds)
     verdicts = scorer.grade(completions, answers, [kind] * len(completions))
     missing = verdicts.count(None)
     if missing:
         print(
-            f"rewards={version}: {missing} of {len(verdicts)} completions without a verdict: their "
+            f"rewards=strict: {missing} of {len(verdicts)} completions without a verdict: their "
             f"comparison took more than {scorer.deadline_seconds:g} s of processor time; "
             "raise deadline_seconds",
             file=sys.stderr,
@@ -107,10 +109,9 @@ class Scorer:
         """The verdict, or the question that only computer algebra can answer."""
         _check("kind", kind, ("math", "choice"))
         if kind == "choice":
-            answer = answer.upper()
-            if gold_type(answer) != "letter":
-                return False  # nobody can choose it
-        if kind == "choice" or self.version == "strict":
+            answer = answer.upper()  # nobody can choose what is no letter
+            return gold_type(answer) == "letter" and strict.decide(completion, answer)
+        if self.version == "strict":
             return strict.decide(completion, answer)
         return published.is_correct(completion, answer, self.version)
 
@@ -125,11 +126,8 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 
 
 @cache
-def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
-    """One scorer per version and deadline; None: that of config/train.yaml."""
-    if deadline_seconds is None:
-        defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())
-        deadline_seconds = defaults["rewards"]["deadline_seconds"]
+def _scorer(version: str, deadline_seconds: float = DEADLINE_SECONDS) -> Scorer:
+    """One scorer per version and deadline."""
     scorer = Scorer(version, workers=4, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)
     return scorer

@@ -106,7 +106,7 @@ def _same(answer: str, gold: str) -> bool:
     elements = _elements(gold)
     if _elements(answer) != elements:
         return False
-    if len(elements) > 1 and (answer[0] != gold[0] or answer[-1] != gold[-1]):
+    if len(elements) > 1 and answer[0] + answer[-1] != gold[0] + gold[-1]:
         return False  # (1/2,3) is not [1/2,3]
     return all(map(WRITTEN_FRACTION.search, elements))
 
@@ -115,9 +115,7 @@ def _elements(form: str) -> list[str]:
     """What stands between brackets and commas; a text without brackets is one element."""
     form = THOUSANDS.sub("", form)
     match = re.fullmatch(r"[()\[\]]([^()\[\]]+)[()\[\]]", form)
-    if match is None:
-        return [form]
-    return [element.strip() for element in match[1].split(",")]
+    return [element.strip() for element in match[1].split(",")] if match else [form]
 
 
 @lru_cache(maxsize=8192)
@@ -171,7 +169,7 @@ class _Walker(LatexWalker):
     def get_token(self, *args: Any, **settings: Any) -> Any:
         self.tokens += 1
         if self.tokens > MAX_TOKENS:
-            raise ValueError(f"more than {MAX_TOKENS} tokens")
+            raise ValueError("too many tokens")
         return super().get_token(*args, **settings)
 
 

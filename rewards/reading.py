@@ -45,8 +45,11 @@ SPELLING_STEPS = (  # pattern, replacement
     UNWRAP,
     UNWRAP,
     UNWRAP,
-    (r"\\(?:f?box(?:ed)?|displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])", " "),
-    (r"(?<!\\)\\[\[\]();:!, ]|`|^[#* ]+|(?<![0-9])\*\*|\*\*(?![0-9])|(?<=\S)~|~(?=[A-Za-z])", " "),
+    (
+        r"\\(?:f?box(?:ed)?|displaystyle|left|right|q?quad|[bB]igg?[lr]?)(?![a-z])"
+        r"|(?<!\\)\\[\[\]();:!, ]|`|^[#* ]+|(?<![0-9])\*\*|\*\*(?![0-9])|(?<=\S)~|~(?=[A-Za-z])",
+        " ",
+    ),
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"\s+(?=[\^_])", ""),
@@ -151,8 +154,11 @@ FORMS = {  # compared entry by entry; … is a text with balanced brackets
 BALANCED = r"(?:[^()\[\]]|[(\[][^()\[\]]*[)\]])*"
 ENCLOSED = rf"\s*([(\[{{])({BALANCED})([)\]}}])\s*(?:\\cup|$)"
 LIST_STEPS = (  # x \in [0, 1], (x, y) = (1, 2); \{1, 2\}; the rows of a matrix as a union
-    (r"^[a-z] ?\\in(?![a-z])", ""),
-    (r"^(?:[A-Za-z]|\([A-Za-z, ]+\))=(?=[(\[].*,.*[)\]]$|\\\{.*\}$|\\begin)", ""),
+    (
+        r"^[a-z] ?\\in(?![a-z])"
+        r"|^(?:[A-Za-z]|\([A-Za-z, ]+\))=(?=[(\[].*,.*[)\]]$|\\\{.*\}$|\\begin)",
+        "",
+    ),
     (r"\\([{}])", r"\1"),
     (r"\\begin\{[pb]?matrix\}", "["),
     (r"(?:\\\\ *)?\\end\{[pb]?matrix\}", "]"),

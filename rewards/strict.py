@@ -37,7 +37,7 @@ UNREADABLE = re.compile(  # macros that are no value, and what sympy computes be
 VARIABLE = r"\\[A-Za-z]+|([A-Za-z])"  # a macro is none
 ENTRY_STEPS = (
     (r"(?<![A-Za-z]) | (?![A-Za-z])", ""),
-    (r"[0-9]*\.[0-9]+", lambda m: "\\frac{%d}{%d}" % Fraction(m[0]).as_integer_ratio()),
+    (r"[0-9]*\.[0-9]+", lambda m: "\\frac{{{}}}{{{}}}".format(*Fraction(m[0]).as_integer_ratio())),
 )
 MEASURE = re.compile(
     r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]?m"

@@ -18,7 +18,7 @@ def opened(prompt: str) -> str:
 def is_well_formed(completion: str) -> bool:
     """Evaluation's format flag: only the two blocks, except for a space or a newline."""
     before, after = _outside(completion) or ("no blocks", "")
-    return before in ("", " ", "\n") and after in ("", " ", "\n", " \n", "\n\n")
+    return {before, after.removesuffix("\n")} <= {"", " ", "\n"}
 
 
 def extra_characters(completion: str) -> int | None:

@@ -39,7 +39,7 @@ class Verifier:
         if not (questions and self._workers):
             return [False] * len(questions)
         for _ in range(2):
-            if self._server is None or self._server.poll() is not None:
+            if self._server is None:
                 self._server = Popen(
                     [sys.executable, "-c", self._code],
                     cwd=Path(__file__).resolve().parents[1],  # python -c imports from there
@@ -60,6 +60,7 @@ class Verifier:
         if self._server:
             with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
                 os.killpg(self._server.pid, signal.SIGKILL)
+            self._server = None
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
@@ -72,7 +73,7 @@ def serve(workers: int, deadline_seconds: float) -> None:
     )  # parsers and sympy build tables on first use
     for line in sys.stdin:
         questions = json.loads(line)
-        verdicts: list[Verdict] = []
+        verdicts = []
         for start in range(0, len(questions), workers):
             batch = questions[start : start + workers]
             verdicts += map(_verdict, [_fork(question, deadline_seconds) for question in batch])
