@@ -18,6 +18,8 @@ from .reading import GoldType, gold_type  # noqa: F401  for the callers of rewar
 from .tags import is_well_formed, opened  # noqa: F401
 from .verifier import Question, Verdict, Verifier
 
+DEFAULTS = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())["rewards"]
+DEADLINE_SECONDS = DEFAULTS["deadline_seconds"]
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
 
@@ -35,16 +37,16 @@ def grades(
     answers: Sequence[str],
     version: str = "v2",
     kind: str = "math",
-    deadline_seconds: float | None = None,
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> list[Verdict]:
     """`grade` of many completions, several comparisons at a time; a line on stderr counts those
-    without a verdict. deadline_seconds: processor time of a comparison; None: as in training."""
+    without a verdict. deadline_seconds: processor time of a comparison."""
     scorer = _scorer(version, deadline_seconds)
     verdicts = scorer.grade(completions, answers, [kind] * len(completions))
     missing = verdicts.count(None)
     if missing:
         print(
-            f"rewards={version}: {missing} of {len(verdicts)} completions without a verdict: their "
+            f"rewards=strict: {missing} of {len(verdicts)} completions without a verdict: their "
             f"comparison took more than {scorer.deadline_seconds:g} s of processor time; "
             "raise deadline_seconds",
             file=sys.stderr,
@@ -71,9 +73,7 @@ class Scorer:
         self.version = version
         self.deadline_seconds = deadline_seconds
         self.timeouts = 0  # completions so far without a verdict because of the deadline
-        self._verifier = None
-        if version == "strict" and workers > 0:
-            self._verifier = Verifier(workers, deadline_seconds)
+        self._verifier = Verifier(workers, deadline_seconds)
 
     def score(
         self,
@@ -100,25 +100,24 @@ class Scorer:
         decisions = list(map(self._decide, completions, answers, kinds))
         # Rollouts of one prompt often agree: each question is asked once.
         questions = [d for d in dict.fromkeys(decisions) if isinstance(d, tuple)]
-        verdicts = self._verifier.ask(questions) if self._verifier and questions else []
-        answered = dict(zip(questions, verdicts, strict=False))
-        grades = [answered.get(d, d is True) for d in decisions]
+        answered = dict(zip(questions, self._verifier.ask(questions), strict=True))
+        grades = [answered.get(d, d) for d in decisions]
         self.timeouts += grades.count(None)
         return grades
 
     def _decide(self, completion: str, answer: str, kind: str) -> bool | Question:
         """The verdict, or the question that only computer algebra can answer."""
         _check("kind", kind, ("math", "choice"))
-        if kind == "choice" and gold_type(answer, kind) != "letter":
-            return False  # nobody can choose it
-        if kind == "choice" or self.version == "strict":
-            return strict.decide(completion, answer, kind)
+        if kind == "choice":
+            answer = answer.upper()  # nobody can choose what is no letter
+            return gold_type(answer) == "letter" and strict.decide(completion, answer)
+        if self.version == "strict":
+            return strict.decide(completion, answer)
         return published.is_correct(completion, answer, self.version)
 
     def close(self) -> None:
         """End the child processes; a second call does nothing."""
-        if self._verifier:
-            self._verifier.close()
+        self._verifier.close()
 
 
 def _check(key: str, value: str, valid: Iterable[str]) -> None:
@@ -127,11 +126,8 @@ def _check(key: str, value: str, valid: Iterable[str]) -> None:
 
 
 @cache
-def _scorer(version: str, deadline_seconds: float | None = None) -> Scorer:
-    """One scorer per version and deadline; None: that of config/train.yaml."""
-    if deadline_seconds is None:
-        defaults = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())
-        deadline_seconds = defaults["rewards"]["deadline_seconds"]
+def _scorer(version: str, deadline_seconds: float = DEADLINE_SECONDS) -> Scorer:
+    """One scorer per version and deadline."""
     scorer = Scorer(version, workers=4, deadline_seconds=deadline_seconds)
     atexit.register(scorer.close)
     return scorer

@@ -2,7 +2,6 @@
 keys of `rewards.weights`."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import tags as tag_scan
@@ -47,7 +46,7 @@ def _earns_bonus(graded: Graded) -> bool:
     return graded.version == "v2"
 
 
-FUNCTIONS: dict[str, Callable[[Graded], float]] = {
+FUNCTIONS = {
     "correctness": correctness,
     "format": format,
     "tags": tags,

@@ -17,19 +17,65 @@ except ModuleNotFoundError as error:
     ) from error
 
 from . import tags
+from .reading import substitute
 
 MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the data sets equals it
 MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240
 MAX_ENVIRONMENTS = 3  # a table within a table is padded to its width in every cell
 
 UNITS = (  # removed in this order
-    "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week",
-    "month", "year", "foot", "feet", "inch", "yard",
-)  # fmt: skip
-WHOLE_TEXT_MACRO = re.compile(r"^\\text\{(.+?)\}$")
+    "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
+)
+WHOLE_TEXT_MACRO = r"\A\\text\{(.+?)\}\n?\Z"
+FIRST_STEPS = (  # pattern, replacement
+    (r"\n", ""),
+    (r"\\!", ""),
+    (r"\\\\", r"\\"),
+    ("tfrac", "frac"),
+    ("dfrac", "frac"),
+    (r"\\left", ""),
+    (r"\\right", ""),
+    (r"\^\{\\circ\}", ""),
+    (r"\^\\circ", ""),
+    (r"\\\$", ""),
+)
+UNITLESS_STEPS = (  # after the unit on the right
+    (r"\\%", ""),
+    (r"\\%", ""),  # twice, as published: \\%% goes too
+    (r" \.", " 0."),
+    (r"\{\.", "{0."),
+    (r"\A\.", "0."),
+    (r"\A[^=]{0,2}=([^=]*)\Z", r"\1"),  # x=5
+    (r"\\sqrt(?!\\sqrt)([^{])", r"\\sqrt{\1}"),
+)
+FRACTION_STEPS = (
+    (r"\\frac([^{])\{", r"\\frac{\1}{"),
+    (r"\\frac([^{])([^{])", r"\\frac{\1}{\2}"),
+)
+WHOLE_NUMBER_STEPS = (
+    (r"\A0\.5\Z", "1/2"),  # the one decimal that the release knows
+    (r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z", r"\\frac{\1}{\2}"),
+)
+SECOND_STEPS = (
+    (WHOLE_TEXT_MACRO, r"\1"),
+    (r"\\%", ""),
+    (r"\\\$", ""),
+    (r"\$", ""),
+    ("%", ""),
+    (" or ", " , "),
+    (" and ", " , "),
+    ("million", "*10^6"),
+    ("billion", "*10^9"),
+    ("trillion", "*10^12"),
+    *((unit + r"(es)?(s)? *(\^[0-9]+)?", "") for unit in UNITS.split()),
+    (r"\^ *\\circ", ""),
+    (r"(?s)\A\{(.*)\}\Z", r"\1"),
+    (r",\\! *", ""),
+)
+SYMBOL_STEPS = (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("[·×]", "*"))
+PLAIN_STEPS = (("- *", "-"), (r"([0-9]) +([0-9])", r"\1+\2"), ("[ {}]", ""))  # 1 2/3 is mixed
 THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
-SLASH_FRACTION = re.compile(r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z")
 CONVERTER = LatexNodes2Text()
 logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)  # its remarks on broken LaTeX
 
@@ -50,123 +96,64 @@ def equal(answer: str, gold: str) -> bool:
         answer = answer.strip()
         if len(answer) > MAX_LENGTH:
             return False
-    if first_form(answer) == first_form(gold):
-        return True
-    answer = second_form(answer)
-    gold = second_form(gold)
+    return first_form(answer) == first_form(gold) or _same(second_form(answer), second_form(gold))
+
+
+def _same(answer: str, gold: str) -> bool:
+    """The same text, or tuples or intervals of the same fractions, as they are written."""
     if answer == gold:
         return True
-    return bool(answer and gold) and _same_fractions(answer, gold)
-
-
-def _same_fractions(answer: str, gold: str) -> bool:
-    """Tuples and intervals element by element: only fractions, and only as they are written."""
     elements = _elements(gold)
-    if len(elements) > 1 and (answer[0] != gold[0] or answer[-1] != gold[-1]):
-        return False  # (1/2,3) is not [1/2,3]
     if _elements(answer) != elements:
         return False
-    return all(WRITTEN_FRACTION.search(element) for element in elements)
+    if len(elements) > 1 and answer[0] + answer[-1] != gold[0] + gold[-1]:
+        return False  # (1/2,3) is not [1/2,3]
+    return all(map(WRITTEN_FRACTION.search, elements))
 
 
 def _elements(form: str) -> list[str]:
     """What stands between brackets and commas; a text without brackets is one element."""
     form = THOUSANDS.sub("", form)
     match = re.fullmatch(r"[()\[\]]([^()\[\]]+)[()\[\]]", form)
-    if match is None:
-        return [form]
-    return [element.strip() for element in match[1].split(",")]
+    return [element.strip() for element in match[1].split(",")] if match else [form]
 
 
 @lru_cache(maxsize=8192)
 def first_form(text: str) -> str:
-    """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced."""
-    text = WHOLE_TEXT_MACRO.sub(r"\1", text.strip()).strip()
-    with contextlib.suppress(IndexError, ValueError):  # as published: then compared as it is
-        return _first_form(text)
-    return text
-
-
-def _first_form(text: str) -> str:
-    """The steps of the release, in its order; ValueError and IndexError as it raised them."""
-    text = text.replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
-    text = text.replace("tfrac", "frac").replace("dfrac", "frac")
-    for noise in ("\\left", "\\right", "^{\\circ}", "^\\circ", "\\$"):
-        text = text.replace(noise, "")
-    if "\\text{ " in text:  # a unit on the right
-        text, _unit = text.split("\\text{ ")  # two units: ValueError
-    text = text.replace("\\%", "").replace("\\%", "")  # twice, as published: \\%% goes too
-    text = text.replace(" .", " 0.").replace("{.", "{0.")
-    if text.startswith("."):
-        text = "0" + text
-    sides = text.split("=")
-    if len(sides) == 2 and len(sides[0]) <= 2:  # "x=5"
-        text = sides[1]
-    text = _braced(text, "\\sqrt", 1).replace(" ", "")
-    text = _braced(text, "\\frac", 2)
-    if text == "0.5":  # the one decimal that the release knows
-        return "\\frac{1}{2}"
-    return SLASH_FRACTION.sub(r"\\frac{\1}{\2}", text)
-
-
-def _braced(text: str, macro: str, count: int) -> str:
-    """\\sqrt2 -> \\sqrt{2}, \\frac12 -> \\frac{1}{2}. IndexError if nothing follows a macro."""
-    head, *tails = text.split(macro)
-    pieces = [head]
-    for tail in tails:
-        if tail[0] != "{":
-            if len(tail) < count:
-                return text
-            second = tail[1:count]
-            if second not in ("", "{"):
-                second = f"{{{second}}}"
-            tail = f"{{{tail[0]}}}{second}{tail[count:]}"
-        pieces.append(tail)
-    return macro.join(pieces)
+    """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced. A text that
+    made the release raise an error stays as it is: two units, or nothing behind a macro."""
+    whole = re.sub(WHOLE_TEXT_MACRO, r"\1", text.strip()).strip()
+    text, *units = substitute(whole, FIRST_STEPS).split("\\text{ ")
+    text = substitute(text, UNITLESS_STEPS)
+    if len(units) > 1 or re.search(r"\\sqrt(?:\\sqrt|\Z)", text):
+        return whole
+    text = text.replace(" ", "")
+    short = re.search(r"\\frac([^{]?)(?:\\frac|\Z)", text)
+    if short is None:
+        text = substitute(text, FRACTION_STEPS)
+    elif not short[1]:
+        return whole
+    return substitute(text, WHOLE_NUMBER_STEPS)
 
 
 @lru_cache(maxsize=8192)
 def second_form(text: str) -> str:
     """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
-    match = WHOLE_TEXT_MACRO.search(text)
-    if match:
-        text = match[1]
-    for noise in ("\\%", "\\$", "$", "%"):
-        text = text.replace(noise, "")
-    text = text.replace(" or ", " , ").replace(" and ", " , ")
-    for word, power in (("million", "*10^6"), ("billion", "*10^9"), ("trillion", "*10^12")):
-        text = text.replace(word, power)
-    for unit in UNITS:
-        text = re.sub(unit + r"(es)?(s)? *(\^[0-9]+)?", "", text)
-    text = re.sub(r"\^ *\\circ", "", text)
-    if text.startswith("{") and text.endswith("}"):
-        text = text[1:-1]
-    text = re.sub(r",\\! *", "", text)
+    text = substitute(text, SECOND_STEPS)
     text = _whole(text, text) or text
     if "\\" in text:
-        text = _plain(text)
-    text = re.sub("- *", "-", text)
-    text = re.sub(r"([0-9]) +([0-9])", r"\1+\2", text)  # a mixed number
-    text = text.replace(" ", "").replace("{", "").replace("}", "").lower()
+        text = re.sub(r"\\[td]frac", r"\\frac", text)
+        plain = latex_as_text(text.replace("\\frac", " \\frac"))  # 7\frac34 is mixed
+        if plain is not None:
+            text = substitute(plain, SYMBOL_STEPS).strip()
+    text = substitute(text, PLAIN_STEPS).lower()
     return _whole(THOUSANDS.sub("", text), text.replace(",", ""), int) or text
-
-
-def _plain(text: str) -> str:
-    """Without LaTeX, as far as the converter reads it."""
-    text = text.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac")
-    plain = latex_as_text(text.replace("\\frac", " \\frac"))  # the space makes 7\frac34 mixed
-    if plain is None:
-        return text
-    for symbol, name in zip("√π∞∪·×", ("sqrt", "pi", "inf", "U", "*", "*"), strict=True):
-        plain = plain.replace(symbol, name)
-    return plain.strip()
 
 
 def latex_as_text(latex: str) -> str | None:
     """`\\frac{\\pi}{2}` as "π/2", by pylatexenc as published; None if it fails or takes long."""
-    if "\\maketitle" in latex:  # the converter puts the titles of all texts into each other
-        return None
-    if latex.count("\\begin") > MAX_ENVIRONMENTS:
+    # The converter puts the titles of all texts into each other.
+    if "\\maketitle" in latex or latex.count("\\begin") > MAX_ENVIRONMENTS:
         return None
     try:
         return CONVERTER.nodelist_to_text(_Walker(latex).get_latex_nodes()[0])
@@ -182,7 +169,7 @@ class _Walker(LatexWalker):
     def get_token(self, *args: Any, **settings: Any) -> Any:
         self.tokens += 1
         if self.tokens > MAX_TOKENS:
-            raise ValueError(f"more than {MAX_TOKENS} tokens")
+            raise ValueError("too many tokens")
         return super().get_token(*args, **settings)
 
 

@@ -6,16 +6,21 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 """
 
 import re
+from fractions import Fraction
 
-from .reading import FORMS, TEXTS, GoldType, gold_type, last_side, spell, split, stated
+from .reading import FORMS, TEXTS, GoldType, gold_type, last_side, spell, split, stated, substitute
 from .tags import last_closed_answer
 from .verifier import Question
 
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 
-OPTION = re.compile(  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
-    r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
-    r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$"
+TEXT_STEPS = (
+    (  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
+        r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
+        r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$",
+        r"\1",
+    ),
+    (r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_|\^(?=\{?[0-9]*[+-]\}?$)", ""),
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
     r".{401}|%|^;|;;|;$|^[0-9/;-]*$|[0-9] [0-9]|[^\x00-\x7f°]|(?<![\\A-Za-z])[A-Za-z]{8}"
@@ -26,31 +31,34 @@ UNREADABLE = re.compile(  # macros that are no value, and what sympy computes be
     r"|kappa|lambda|mu|nu|xi|rho|sigma|tau|v?phi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Sigma|Phi"
     r"|Psi|Omega|[lr](?:vert|floor|ceil)|mid)(?![A-Za-z]))[A-Za-z]|(?:[({\[][^)}\]]*){9}"
     r"|\*\*|!\s*\)*\s*!|[0-9]{4}\s*\)*!|\\binom[^+]*(?:[0-9]{4}|\^)|[0-9]{31}"
+    r"|^(?=.*\\l(?:n|og)).*[0-9]{8}"
     r"|\^\s*\{?\s*[+-]?[0-9]{3}|[)}|]\s*\^\s*\{?\s*[+-]?[2-9][0-9]|\^\s*\{?\s*\(?[0-9]+\)?\s*\^"
 )
 VARIABLE = r"\\[A-Za-z]+|([A-Za-z])"  # a macro is none
+ENTRY_STEPS = (
+    (r"(?<![A-Za-z]) | (?![A-Za-z])", ""),
+    (r"[0-9]*\.[0-9]+", lambda m: "\\frac{{{}}}{{{}}}".format(*Fraction(m[0]).as_integer_ratio())),
+)
 MEASURE = re.compile(
     r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]?m"
     r"|[mk]?g|ft|feet|foot|in|inch(?:es)?|units?|degrees?|°)(?:\^[23])?$"
 )
 
 
-def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
+def decide(completion: str, gold: str) -> bool | Question:
     """Whether the final answer block gives the gold answer; a question needs computer algebra."""
-    _, closed, final = completion.partition("</think>")
-    if not closed and completion.rstrip().endswith("</answer>"):
+    final = completion.partition("</think>")[2]
+    if not final and completion.rstrip().endswith("</answer>"):
         final = completion  # its last block is no guess of the reasoning
     answer = last_closed_answer(final)
     if answer is None or max(len(answer), len(gold)) > MAX_LENGTH:
         return False
-    name = gold_type(gold, kind)
+    name = gold_type(gold)
     answer = spell(answer)
     gold = spell(gold)
     if name in TEXTS:
-        if name is GoldType.LETTER:
-            answer = OPTION.sub(r"\1", answer)
-        noise = r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_|\^(?=\{?[0-9]*[+-]\}?$)"
-        return re.sub(noise, "", answer).casefold() == re.sub(noise, "", gold).casefold()
+        answer, gold = (substitute(text, TEXT_STEPS).casefold() for text in (answer, gold))
+        return answer == gold
     if name in FORMS:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
@@ -62,31 +70,30 @@ def decide(completion: str, gold: str, kind: str = "math") -> bool | Question:
 
 def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
-    if bool(MEASURE.search(answer)) != bool(MEASURE.search(gold)):
+    if not (MEASURE.search(answer) and MEASURE.search(gold)):
         answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
-    ordered = name is not GoldType.SET or ("=" in gold and "=" not in answer)
+    ordered = name != "set" or ("=" in gold and "=" not in answer)
     own_brackets, answers = split(answer)
     brackets, golds = split(gold)
-    if name is GoldType.RELATION:  # x >= 3 may be answered by an interval
-        own_brackets, answers, golds = brackets, [answer], [gold]
     if own_brackets != brackets and ("[" in brackets or (own_brackets and brackets)):
         return False
-    if not re.fullmatch(FORMS[GoldType.RELATION], gold):
+    if "=" not in gold:
         answers = map(last_side, answers)
-    answers, golds = ([*map(_canonical, entries)] for entries in (answers, golds))
-    if answers == golds or (not ordered and sorted(answers) == sorted(golds)):
+    order = list if ordered else sorted
+    answers, golds = (tuple(order(map(_canonical, entries))) for entries in (answers, golds))
+    if answers == golds:
         return True
     if len(answers) != len(golds) or UNREADABLE.search(";".join(answers + golds)):
         return False
-    names, expected = (re.findall(VARIABLE, " ".join(entries)) for entries in (answers, golds))
-    if not set(names) <= {"", *expected}:
+    names, expected = (set(re.findall(VARIABLE, " ".join(texts))) for texts in (answers, golds))
+    if names - expected - {""}:
         return False
-    return tuple(answers), tuple(golds), ordered
+    return answers, golds, ordered
 
 
 def _canonical(entry: str) -> str:
-    """A number as p/q; else the text without spaces that mean nothing."""
+    """A number as p/q; else the text without spaces that mean nothing, and with exact decimals."""
     value, unit = stated(entry)
     if value is None or unit or "=" in entry:
-        return re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", entry)
+        return substitute(entry, ENTRY_STEPS)
     return str(value)

@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import resource
 import signal
 import sys
@@ -22,7 +21,6 @@ MEMORY = 2 * 2**30  # bytes of address space of a child; a comparison that needs
 WALL_SECONDS = 60.0  # for a child that waits without using the processor, for memory or a disk
 Question = tuple  # the entries of the answer, of the gold answer, and whether in order
 DIGITS = 300  # math-verify takes less than 10^-15 for 0 unless told otherwise
-DECIMAL = re.compile(r"([0-9]*)\.([0-9]+)")
 Verdict = bool | None  # None: the deadline passed, which says nothing about the two
 
 
@@ -31,13 +29,17 @@ class Verifier:
     `deadline_seconds` of processor time."""
 
     def __init__(self, workers: int, deadline_seconds: float) -> None:
+        self._workers = workers
         self._code = f"from rewards.verifier import serve; serve({workers}, {deadline_seconds})"
         self._server: Popen | None = None  # started by the first question: sympy takes a second
 
     def ask(self, questions: Sequence[Question]) -> list[Verdict]:
-        """One verdict per question, in order. RuntimeError if the server ends twice in a row."""
+        """One verdict per question, in order; False without workers. RuntimeError if the server
+        ends twice in a row."""
+        if not (questions and self._workers):
+            return [False] * len(questions)
         for _ in range(2):
-            if self._server is None or self._server.poll() is not None:
+            if self._server is None:
                 self._server = Popen(
                     [sys.executable, "-c", self._code],
                     cwd=Path(__file__).resolve().parents[1],  # python -c imports from there
@@ -58,6 +60,7 @@ class Verifier:
         if self._server:
             with contextlib.suppress(OSError), self._server:  # closes the pipes and waits
                 os.killpg(self._server.pid, signal.SIGKILL)
+            self._server = None
 
 
 def serve(workers: int, deadline_seconds: float) -> None:
@@ -70,7 +73,7 @@ def serve(workers: int, deadline_seconds: float) -> None:
     )  # parsers and sympy build tables on first use
     for line in sys.stdin:
         questions = json.loads(line)
-        verdicts: list[Verdict] = []
+        verdicts = []
         for start in range(0, len(questions), workers):
             batch = questions[start : start + workers]
             verdicts += map(_verdict, [_fork(question, deadline_seconds) for question in batch])
@@ -110,18 +113,14 @@ def equal(answers: Sequence[str], golds: Sequence[str], ordered: bool) -> bool:
 
 @cache
 def _same(answer: str, gold: str) -> bool:
-    """Whether math-verify finds the two equal, to DIGITS; no decimal becomes a float."""
+    """Whether math-verify finds the two equal, to DIGITS."""
     from latex2sympy2_extended import NormalizationConfig
     from math_verify import LatexExtractionConfig, parse, verify
 
     form = NormalizationConfig(units=False, malformed_operators=True, nits=True)  # 2t keeps its t
     config = [LatexExtractionConfig(normalization_config=form)]  # no numbers out of broken LaTeX
-    texts = [
-        DECIMAL.sub(lambda m: f"\\frac{{{m[1]}{m[2]}}}{{1{'0' * len(m[2])}}}", text)
-        for text in (gold, answer)
-    ]
     try:
-        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in texts]
+        readings = [parse(f"${text}$", config, parsing_timeout=None) for text in (gold, answer)]
         return answer == gold or bool(
             verify(*readings, float_rounding=DIGITS, numeric_precision=DIGITS, timeout_seconds=None)
         )

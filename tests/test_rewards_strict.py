@@ -15,146 +15,6 @@ import rewards
 from rewards import Scorer, verifier
 from tests.conftest import ROOT
 
-CORRECT = {  # gold: answers
-    "18": [
-        "$18$",
-        "\\[ \\boxed{18} \\]",
-        "The final answer is \\(18\\).",
-        "**18**",
-        "\\$18.00",
-        "18.",
-        "36/2",
-        "\\frac{36}{2}",
-        "18 dollars every day.",
-        "$18/day",
-        "18\\text{ cm}^2",
-        "18cm",
-        "She makes $18 every day.",
-        "9 * 2 = 18",
-        "9 eggs * $2/egg = $18 per day",
-        "x = \\boxed{18}",
-        "2x = 36, so x = 18",
-        "x^2=324 \\\\ x = \\boxed{18}",
-        "the total = 3 x 6 = 18",
-        "f(3) = 18",
-        "18 cm³",
-        "17</answer><answer>18",
-    ],  # the last closed block counts
-    "1000": ["1,000", "1,\\!000", "1e3", "1.0e+3 eggs"],
-    "1.5e-3": ["0.0015"],
-    "0.5": ["1/2", "\\frac12"],
-    "\\frac{7}{2}": ["3\\frac{1}{2}"],
-    "-3": ["−3", "\\(-3\\)"],
-    "50\\%": ["50%", "50 percent"],
-    "45^\\circ": ["45°"],
-    "x = 5": ["5"],
-    "\\text{Evelyn}": ["evelyn."],
-    "\\text{(E)}": ["E"],
-    "(3, \\frac{\\pi}{2})": ["(3, π/2)", "r = 3, \\theta = \\frac{\\pi}{2}"],
-    "1,-2": ["x = -2 or x = 1", "**Final answer:** 1, -2"],
-    "5\\text{ or }6": ["5 or 6"],
-    "(-\\infty, 2]": ["(-∞, 2]"],
-    "10\\pi\\text{ cm}^2": ["10\\pi"],
-    "x^2+3x+2": ["$x^2 + 3x + 2$", "(x+1)(x+2)"],
-    "3 \\pm \\sqrt{2}": ["3+\\sqrt{2}, 3-\\sqrt{2}"],
-    "f(x) = 2x + 1": ["f(x) = \\boxed{2x+1}"],
-}
-WRONG = {
-    "18": [
-        "I do not know, but 18",
-        "18 or 19",
-        "She has 9 and makes 18",
-        "It is not 18",
-        "It is 18. No, 19",
-        "It might be 18",
-        "Is it 18?",
-        "3 18",
-        "18 and a half",
-        "half of \\boxed{18}",
-        "18 pi",
-        "-18",
-        "It is -18",
-        "-\\boxed{18}",
-        "18 below zero",
-        "18 in debt",
-        "It cannot be 18",
-        "It doesn't equal 18",
-        "18 is false",
-        "anything except 18",
-        "roughly 18",
-        "probably 18",
-        "unlikely 18",
-        "I doubt 18",
-        "approx 18",
-        "over 18",
-        "18 sevenths",
-        "18 crore",
-        "the reciprocal of 18",
-        "the square of 18",
-        "-f(3) = 18",
-        "2f(3) = 18",
-        "18x",
-        "18/x",
-        "18(x)",
-        "18 million",
-        "18 trillion",
-        "18 divided by two",
-        "18 mod five",
-        "\\frac{18}{}",
-        "18%",
-        "$\\boxed{18}\\%$",
-        "\\boxed{18}^2",
-        "x^2 = \\boxed{18}",
-        "x < \\boxed{18}",
-        "~18",
-        "18</answer><answer>17",
-        "18" + " x" * 500,
-    ],
-    "5": [
-        "\\frac{3 4}{2}",  # 17, not three and four halves
-        "5e",
-        "5e1",
-        "2x=5",
-        "-x=5",
-        "x + 1 = 5",
-        "|x| = 5",
-        "\\sqrt{x} = 5",
-        "y = 2x = 5",
-        "2 * price = 5",
-        "x = 3 or x = 5",
-        "x ≥ 5",
-        "We reject x = 5",
-        "4 = 5",
-        "3 = 4 = 5",
-    ],
-    "0.5": ["50%"],
-    "0.3": ["0.\\overline{3}"],
-    "18\\%": ["18"],
-    "-18": ["18"],
-    "34": ["3 4"],
-    "32": ["\\binom{3}{2}"],
-    "x=5": ["y=5"],
-    "2x=5": ["5"],
-    "5h": ["5"],  # math-verify takes h for a unit unless it is told not to
-    "52_8": ["52"],
-    "\\pi": [
-        "2x=\\pi",
-        "3.141593",
-        "-\\pi",
-        "\\pi\\%",
-        "It is not \\pi",
-        "\\pi\\text{ million}",
-        "\\pi\\text{ is wrong}",
-    ],
-    "5\\text{ or }6": ["56"],
-    "5\\text{ or more}": ["5"],
-    "2\\sqrt{3}": ["2√", "-2\\sqrt{3}"],
-    "\\sqrt{2}": ["\\sqrt[3]{2}"],
-    "(1,2)": ["(2,1)", "[1,2]"],
-    "\\{1,2\\}": ["\\{1,2,3\\}"],
-    "\\text{Evelyn}": ["Eve", "-Evelyn"],
-    "x^2+3x+2": ["(x+1)(x+3)"],
-}
 SLOW = "(x+1)^{19}(x+2)^{19}(x+3)^{19}"  # computer algebra takes long to compare it
 HOSTILE = [
     "9^{9^{9^{9^{9}}}}",
@@ -189,20 +49,9 @@ def block(answer: str) -> str:
     return f"<think>reasons</think><answer>{answer}</answer>"
 
 
-def test_answers():
-    with closing(Scorer("strict", workers=2, deadline_seconds=20)) as scorer:
-        rows = [
-            (block(answer), gold, table is CORRECT)
-            for table in (CORRECT, WRONG)
-            for gold, answers in table.items()
-            for answer in answers
-        ]
-        completions, golds, _ = zip(*rows, strict=True)
-        grades = scorer.grade(completions, golds, ["math"] * len(rows))
-        assert [*zip(completions, golds, grades, strict=True)] == rows
-        unclosed = ["18", "<answer>18", "18</answer>"]
-        assert scorer.grade(unclosed, ["18"] * 3, ["math"] * 3) == [False] * 3
-        assert scorer.timeouts == 0
+@pytest.mark.parametrize("completion", ["18", "<answer>18", "18</answer>"])
+def test_what_is_no_closed_block_is_no_answer(completion):
+    assert rewards.grade(completion, "18", "strict") is False
 
 
 @pytest.mark.parametrize("gold", ["18", "x+\\frac{\\pi}{2}"])
@@ -233,8 +82,9 @@ def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
         os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
         assert scorer.grade(*batch) == [None, None]
         assert scorer.timeouts == 4
+        server = scorer._verifier._server
         scorer.close()  # twice is harmless
-    wait_until_gone([scorer._verifier._server.pid])
+    wait_until_gone([server.pid])
     with closing(Scorer("strict", workers=0, deadline_seconds=1)) as scorer:
         assert scorer.grade(*batch) == [False, False]  # without computer algebra
         assert scorer.timeouts == 0
