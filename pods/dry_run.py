@@ -51,6 +51,8 @@ def refuse_rows(
     if args.eval_strategy != "no":
         sets |= eval_dataset if isinstance(eval_dataset, dict) else {"eval_dataset": eval_dataset}
     for name, dataset in sets.items():
+        if dataset is None:
+            raise ValueError(f"{name}=None: a Dataset or an IterableDataset is required")
         if isinstance(dataset, dict) or not hasattr(dataset, "column_names"):
             raise ValueError(
                 f"{name}={type(dataset).__name__}: must be a Dataset or an IterableDataset; "
@@ -86,6 +88,8 @@ def dry_run_on_first_rows(
 ) -> None:
     """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
     is wrong with it, with the data sets, or with the reward functions."""
+    if reward_funcs in (None, []):
+        raise ValueError(f"reward_funcs={reward_funcs}: a reward function is required")
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     refuse_rows(args, rewards, train_dataset, eval_dataset)
     names = numbered([name_of(reward) for reward in rewards], args.correct)

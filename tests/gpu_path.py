@@ -250,8 +250,9 @@ def on_the_engine(folder, correction):
 
 
 def notebook(folder):
-    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM: rows sampled and trained
-    on, adapters handed over, and the difference to the same training resumed in the middle."""
+    """PodsTrainer alone, as in a notebook, on a model with Unsloth's vLLM and beta > 0: rows
+    sampled and trained on, adapters handed over and saved, and the difference to the same training
+    resumed in the middle."""
     from unsloth_zoo import vllm_utils
 
     runs = []
@@ -277,6 +278,7 @@ def notebook(folder):
                 rollouts_per_prompt=8,
                 num_generations=4,
                 max_completion_length=8,
+                beta=0.04,  # for which TRL makes a second adapter
                 per_device_train_batch_size=4,
                 max_steps=3,
                 save_steps=2,
@@ -294,6 +296,7 @@ def notebook(folder):
             Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
             processing_class=policy.tokenizer,
         )
+        fresh = adapter(trainer)  # equal in both runs
         trainer.train(resume_from_checkpoint=start)
         runs.append((adapter(trainer), vllm, trained))
     (whole, vllm, trained), (again, _, _) = runs
@@ -302,6 +305,8 @@ def notebook(folder):
         "sampled": [len(call.prompts) for call in vllm.calls],
         "trained": trained,
         "lora_ids": [number - ids[0] for number in ids],
+        "moved": max((whole[k] - fresh[k]).abs().max().item() for k in whole),
+        "saved": sorted(path.parent.name for path in folder.rglob("adapter_config.json")),
         "resumed_differs_by": max((whole[k] - again[k]).abs().max().item() for k in whole),
     }
 

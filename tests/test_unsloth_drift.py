@@ -171,11 +171,15 @@ def test_a_run_with_8_bit_moments_resumes_exactly(sides):
 
 
 def test_podstrainer_alone_trains_on_unsloths_engine_as_in_a_notebook(sides):
-    """n = 8 are sampled and m = 4 trained on of each of two prompts, a new adapter every step."""
+    """n = 8 are sampled and m = 4 trained on of each of two prompts, a new adapter every step. A
+    PeftModel with beta > 0 resumes: Unsloth removes TRL's second adapter, so that a checkpoint has
+    one."""
     notebook = sides["unsloth"]["notebook"]
     assert notebook["sampled"] == [16, 16, 16]
     assert notebook["trained"] == [8, 8, 8]
     assert notebook["lora_ids"] == [0, 1, 2]
+    assert notebook["saved"] == ["checkpoint-2", "checkpoint-3"]
+    assert notebook["moved"] > 1e-3
     assert notebook["resumed_differs_by"] == 0
 
 
