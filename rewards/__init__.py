@@ -100,7 +100,7 @@ class Scorer:
         decisions = list(map(self._decide, completions, answers, kinds))
         # Rollouts of one prompt often agree: each question is asked once.
         questions = [d for d in dict.fromkeys(decisions) if isinstance(d, tuple)]
-        answered = dict(zip(questions, self._verifier.ask(questions), strict=True))
+        answered: dict = dict(zip(questions, self._verifier.ask(questions), strict=True))
         grades = [answered.get(d, d) for d in decisions]
         self.timeouts += grades.count(None)
         return grades
