@@ -101,8 +101,8 @@ def bind(
                 f"{setting}: reads batch.logprobs; write {function.__name__}.reads_logprobs = True "
                 "below it, or False if it works without them"
             )
-        if hasattr(function, "samples_m"):
-            raise UnusableFunction(f"{setting}: samples_m is called samples_m now; rename it")
+        if hasattr(function, "draws_m"):
+            raise UnusableFunction(f"{setting}: draws_m is called samples_m now; rename it")
         if requirements_of(function).takes_rule:
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]

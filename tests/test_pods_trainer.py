@@ -626,6 +626,14 @@ def unasked(step):
     return np.argsort(batch.logprobs)  # of None it is [0]
 
 
+def of_an_earlier_release(step):
+    batch = yield step.prompts, step.m
+    return range(len(batch))
+
+
+of_an_earlier_release.draws_m = True
+
+
 WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 2}, {}, "num_generations=4: cannot keep more than"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
@@ -677,6 +685,7 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"algorithm": "dapo", "rule_kwargs": {"q": 1}}, {}, "rule=max_variance rule_kwargs={'q': 1}"),
     ({"reward_weights": [1.0, 2.0]}, {}, r"reward_weights=\[1.0, 2.0\]: must be one for each of l"),
     ({}, {"algorithm": unasked}, "reads batch.logprobs; write unasked.reads_logprobs = True below"),
+    ({}, {"algorithm": of_an_earlier_release}, "draws_m is called samples_m now"),
 ]
 
 
