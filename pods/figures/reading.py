@@ -189,7 +189,7 @@ def warn_of_gaps(run: str, rows: pandas.DataFrame, grid: np.ndarray, end: float)
     empty = grid[~known & (grid < end)]
     blank = rows["steps"][known & rows["value"].isna()]
     if len(empty):
-        warn(f"{run}: no checkpoint near {few(empty)} s; the marks stay empty")
+        warn(f"{run}: no checkpoint near {few(empty)} s; these evaluation points stay empty")
     if len(blank):
         warn(f"{run}: no value at steps {few(blank)}; left empty")
 
