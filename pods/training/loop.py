@@ -215,8 +215,14 @@ class RunCallback(TrainerCallback):
             set_seed(seed_of(args.seed, state.global_step, ranks.rank()) % 2**32)
             if self.clock.train_seconds:
                 scheduler = inner(objects["lr_scheduler"])
+                (before, *_) = scheduler.get_last_lr()
                 scheduler.last_epoch -= 1  # anew: by the clock, and by a longer schedule's end
                 scheduler.step()
+                (rate, *_) = scheduler.get_last_lr()
+                is_first = self.start is not None and state.global_step == self.start.step
+                if is_first and rate != before and self.config.optimizer.schedule_by == "steps":
+                    max_steps = self.config.max_steps
+                    ranks.say(f"learning rate {before:.3g} -> {rate:.3g}: it follows {max_steps=}")
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
