@@ -499,7 +499,7 @@ SPELLINGS = {  # type: a gold, answers that give it, answers that do not; k is 3
     "interval": ("[{k}, \\infty)", ["x \\in [{k}.0, ∞)"], ["({k}, \\infty)", "[1{k}, \\infty)"]),
     "tuple": ("({k}, \\frac12)", ["({k}.0,0.5)", "x={k}, y=1/2"], ["(0.5, {k})", "[{k}, 0.5]"]),
     "set": ("\\{{{k},-1\\}}", ["-1 and {k}", "\\{{-1, {k}.0\\}}"], ["{k}, 1", "{k}"]),
-    "relation": ("y = {k}x", ["y={k} x"], ["z={k}x", "y=-{k}x", "y={k}x+z"]),
+    "relation": ("y = {k}x", ["y={k} x"], ["z={k}x", "y={k}x+z", "x={k}y and z"]),
     "expression": ("x+{k}\\pi", ["$x + {k}π$", "{k}\\pi+x"], ["y+{k}\\pi", "x+{k}\\pi y"]),
 }
 GUESSES = [  # an answer block inside the reasoning is a guess

@@ -87,11 +87,11 @@ def content_of(file: Path) -> bytes:
 
 def as_row(pairs: list[tuple[str, Any]]) -> Row:
     """The cells of a row by column. ValueError for two columns of one name: one would be lost."""
-    row = dict(pairs)
-    names = [name for name, _ in pairs if name]  # empty columns of a spreadsheet have none
-    for name in row if len(row) < len(pairs) else ():
-        if names.count(name) > 1:
+    row: Row = {}
+    for name, value in pairs:
+        if name and name in row:  # empty columns of a spreadsheet have no name
             raise ValueError(f"two columns are called {name!r}; rename or remove one")
+        row[name] = value
     return row
 
 

@@ -20,7 +20,6 @@ REMEDIES = {
     "choice": "give the letter of an option, or set task.kind=math",
     "math": "give final answers, which are short, by task.answer or task.gold",
 }
-UNGRADED = "rewards.weights.correctness=0"
 # Verdicts on completions, with their gold answers and kinds; None: no verdict.
 Grade = Callable[[Sequence[str], Sequence[str], Sequence[str]], list[bool | None]]
 
@@ -43,18 +42,15 @@ def refuse_unmet_golds(config: keys.TrainConfig, dataset: "Dataset", grade: Grad
         elif verdicts[i] is False:
             fault = f"are met by no completion under rewards={config.rewards.version}"
             faults[f"{fault}; {REMEDIES[rows['kind'][i]]}"].append(i)
-    of = f"of {len(golds)} gold answers"
-    if step > 1:
-        of = f"of a sample of {len(golds)} gold answers"
-    for fault in sorted(faults, key=lambda fault: -len(faults[fault])):
-        first = faults[fault][0]
+    for fault, found in sorted(faults.items(), key=lambda item: -len(item[1])):
+        first = found[0]
         gold = golds[first]
         line = (
-            f"task={config.task.name}: {len(faults[fault])} {of} {fault} "
+            f"task={config.task.name}: {len(found)} of {len(golds)} gold answers {fault} "
             f"(the first: id {rows['id'][first]!r}, {reprlib.repr(gold)}, {len(gold)} characters)"
         )
         if 2 * verdicts.count(False) > len(golds):
-            raise UserError(f"{line}; if only functions of yours grade: {UNGRADED}")
+            raise UserError(f"{line}; if only your functions grade: rewards.weights.correctness=0")
         ranks.say(line)
 
 
