@@ -289,7 +289,7 @@ class PodsTrainer(TrlAdapter):
 
     def write_state(self, folder: Path) -> None:
         """The history, and how far the data's order has moved on."""
-        state = {"fresh_used": self.fresh_used, "history": self.history}
+        state = {"fresh_drawn": self.fresh_used, "history": self.history}
         write_atomic(folder / STATE, json.dumps(state) + "\n")
 
     def read_state(self, folder: Path) -> None:
@@ -297,7 +297,7 @@ class PodsTrainer(TrlAdapter):
         if not (folder / STATE).is_file():
             return
         state = json.loads((folder / STATE).read_text())
-        self.fresh_used = state["fresh_used"]
+        self.fresh_used = state["fresh_drawn"]
         self.history = {
             question: tuple(Visit(*values) for values in visits)
             for question, visits in state["history"].items()

@@ -187,7 +187,7 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     assert records[2]["question_id"] != records[3]["question_id"]  # goes on after the fresh prompt
     states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]
     assert states[0] == states[1]
-    assert states[0]["fresh_used"] == 4  # one was among the prompts of its step already
+    assert states[0]["fresh_drawn"] == 4  # one was among the prompts of its step already
     assert sum(map(len, states[0]["history"].values())) == 9
 
 

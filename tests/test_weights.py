@@ -23,7 +23,7 @@ from tests.figures import refused
 ADAPTER = "adapter_model.safetensors"
 UP = "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight"
 CHECK = partial(fault, base=str(TINY))
-STATE = '{"fresh_used": 0, "history": {"a": [[1, 0.5, null, true]]}}'
+STATE = '{"fresh_drawn": 0, "history": {"a": [[1, 0.5, null, true]]}}'
 
 
 def step_of(path: Path) -> int:

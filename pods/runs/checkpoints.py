@@ -172,7 +172,7 @@ def damage(checkpoint: Checkpoint, check: WeightCheck | None = None) -> str | No
 class Visited(BaseModel):
     """The form of pods_state.json."""
 
-    fresh_used: int
+    fresh_drawn: int  # prompts that step.fresh() gave
     history: dict[str, list[Visit]]
 
 
