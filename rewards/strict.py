@@ -32,6 +32,7 @@ UNREADABLE = re.compile(  # macros that are no value, and what sympy computes be
     r"|Psi|Omega|[lr](?:vert|floor|ceil)|mid)(?![A-Za-z]))[A-Za-z]|(?:[({\[][^)}\]]*){9}"
     r"|\*\*|!\s*\)*\s*!|[0-9]{4}\s*\)*!|\\binom[^+]*(?:[0-9]{4}|\^)|[0-9]{31}"
     r"|^(?=.*\\l(?:n|og)).*[0-9]{8}"
+    r"|^[0-9/-]+;(?=[^;=]*$).*(?<![\\A-Za-z])[a-df-hj-zA-Z](?![A-Za-z])"  # a number for 2x
     r"|\^\s*\{?\s*[+-]?[0-9]{3}|[)}|]\s*\^\s*\{?\s*[+-]?[2-9][0-9]|\^\s*\{?\s*\(?[0-9]+\)?\s*\^"
 )
 VARIABLE = r"\\[A-Za-z]+|([A-Za-z])"  # a macro is none
