@@ -195,6 +195,7 @@ def plan(study: Study) -> None:
         "scripts/plan.py",
         f"run={run.name}",
         f"checkpoint={first.step}",
+        "questions=32",
         f"algorithms=[{','.join(CELLS)}]",
         "cells=" + json.dumps(cells, separators=(",", ":")),
         "clock=l40s",
