@@ -1,19 +1,20 @@
 """Do the board's findings hold on a language model? docs/log.md registers the stages, in order:
 
     uv run benchmarks/smollm2.py plan     the planner's order of the cells; commit it first
-    uv run benchmarks/smollm2.py tune     every arm at three rates, two validation seeds
-    uv run benchmarks/smollm2.py test     every arm at its rate, six test seeds
+    uv run benchmarks/smollm2.py tune     every arm at two rates, two validation seeds
+    uv run benchmarks/smollm2.py test     every arm at its rate, four test seeds
     uv run benchmarks/smollm2.py sizes    the planner's other cells at their arms' rates, two seeds
     uv run benchmarks/smollm2.py report   the tables so far
 
-Two runs at a time, each on one thread. A stage goes on where it was stopped: runs.jsonl in
-benchmarks/results/smollm2 has the finished runs. Keys for a small trial of the stages:
-folder=<another> seconds=20 questions=8.
+Two runs at a time, each on one thread. SIGTERM and Ctrl-C save and end them; the same command goes
+on: runs.jsonl in benchmarks/results/smollm2 has the finished runs, which are not trained again.
+Keys for a small trial of the stages: folder=<another> seconds=20 questions=8.
 """
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,11 +25,12 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import psutil
 from scipy.stats import spearmanr
 
 from pods import files
 from pods.figures.statistics import difference
-from pods.runs import results
+from pods.runs import checkpoints, results
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = {  # (P, n, m) of an arm: its own, then two that only the planner's test has
@@ -38,9 +40,9 @@ CELLS = {  # (P, n, m) of an arm: its own, then two that only the planner's test
     "max_abs_advantage": [(8, 4, 2), (4, 8, 4), (4, 16, 4)],
     "horvitz_thompson": [(4, 8, 4), (4, 16, 4), (8, 4, 2)],
 }
-RATES = (1e-4, 3e-4, 1e-3)
-SEEDS = {"tune": (0, 1), "sizes": (0, 1), "test": (100, 101, 102, 103, 104, 105)}
-MARKS = 5  # checkpoints that are scored, at equal distances of priced seconds
+RATES = (3e-4, 1e-3)
+SEEDS = {"tune": (0, 1), "sizes": (0, 1), "test": (100, 101, 102, 103)}
+MARKS = 3  # checkpoints that are scored, at equal distances of priced seconds
 Setting = tuple[str, int, int, int, float]  # arm, P, n, m, rate
 
 
@@ -86,28 +88,27 @@ class Study:
         return scores
 
     def rates(self) -> dict[str, float]:
-        """The best rate of each arm whose tuning is finished, by the mean over the seeds."""
-        seeds = len(SEEDS["tune"])
-        means = {s: np.mean(a) for s, a in self.scores("tune").items() if len(a) == seeds}
-        rates = {}
-        for arm in CELLS:
-            by_rate = {setting[-1]: mean for setting, mean in means.items() if setting[0] == arm}
-            if len(by_rate) == len(RATES):
-                rates[arm] = max(by_rate, key=by_rate.get)
-        return rates
+        """The best rate of each arm in tuning so far, by the mean over the seeds."""
+        scores = self.scores("tune")
+        best_last = sorted(scores, key=lambda setting: np.mean(scores[setting]))
+        return {arm: rate for arm, *_, rate in best_last}
 
 
 def main() -> None:
     stage, *keys = sys.argv[1:] or [""]
     values = dict(key.split("=") for key in keys)
     folder = Path(values.get("folder", ROOT / "benchmarks" / "results" / "smollm2"))
-    study = Study(folder, int(values.get("seconds", 1000)), values.get("questions", "null"))
+    study = Study(folder, int(values.get("seconds", 150)), values.get("questions", "null"))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     if stage == "plan":
-        plan(study)
+        with ThreadPoolExecutor() as pool:
+            pool.submit(plan, study).result()
     elif stage in SEEDS:
+        runs = runs_of(study, stage)
         call("evaluate_run.py", "run=null", "experiment=smollm2", *scoring(study, stage))
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(partial(finish, study), runs_of(study, stage)))
+            list(pool.map(partial(finish, study), runs))
     elif stage != "report":
         sys.exit(f"stage {stage!r}: choose plan, tune, test, sizes or report")
     report(study)
@@ -116,9 +117,9 @@ def main() -> None:
 def runs_of(study: Study, stage: str) -> Iterator[StudyRun]:
     """The runs of a stage that are not recorded, seed by seed: after each, every arm has it."""
     done = {record["name"] for record in study.records()}
-    rates = study.rates()
-    if stage != "tune" and len(rates) < len(CELLS):
+    if stage != "tune" and any(runs_of(study, "tune")):
         sys.exit(f"{stage}: finish tune first")
+    rates = study.rates()
     for seed, (arm, cells) in product(SEEDS[stage], CELLS.items()):
         chosen = cells[1:] if stage == "sizes" else cells[:1]
         for cell, rate in product(chosen, RATES if stage == "tune" else [rates[arm]]):
@@ -127,8 +128,29 @@ def runs_of(study: Study, stage: str) -> Iterator[StudyRun]:
                 yield run
 
 
+def stop(number: int, _: object) -> None:
+    """The handler of a signal: train.py saves after its step, and nothing further is started."""
+    for process in psutil.Process().children():
+        process.terminate()
+    sys.exit(128 + number)
+
+
 def finish(study: Study, run: StudyRun) -> None:
     """Train a run, score its checkpoints, record it, and remove its weights."""
+    train(study, run)
+    call("evaluate_run.py", f"run={run.name}", *scoring(study, run.stage))
+    record = asdict(run) | {"name": run.name, "seconds": study.seconds}
+    record["sampled"] = [
+        round(float(np.mean(entry.ans_acc)), 4)
+        for scores in results.read(study.runs / "results" / f"{run.name}.json").values()
+        for entry in scores.datasets.values()
+    ]
+    files.append(study.folder / "runs.jsonl", record)
+    for checkpoint in (study.runs / run.name).glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+
+
+def train(study: Study, run: StudyRun) -> None:
     call(
         "train.py",
         "experiment=smollm2",
@@ -148,15 +170,6 @@ def finish(study: Study, run: StudyRun) -> None:
         "threads=1",
         f"output_dir={study.runs}",
     )
-    call("evaluate_run.py", f"run={run.name}", *scoring(study, run.stage))
-    record = asdict(run) | {"name": run.name, "seconds": study.seconds, "sampled": [], "greedy": []}
-    for scores in results.read(study.runs / "results" / f"{run.name}.json").values():
-        for dataset, entry in scores.datasets.items():
-            key = "greedy" if dataset.endswith(results.GREEDY) else "sampled"
-            record[key].append(round(float(np.mean(entry.ans_acc)), 4))
-    files.append(study.folder / "runs.jsonl", record)
-    for checkpoint in (study.runs / run.name).glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
 
 
 def scoring(study: Study, stage: str) -> list[str]:
@@ -165,6 +178,7 @@ def scoring(study: Study, stage: str) -> list[str]:
         f"split={'test' if stage == 'test' else 'validation'}",
         f"questions={study.questions}",
         "repeats=1",
+        "greedy=false",
         "max_sequences=64",
         f"output_dir={study.runs}",
         f"results_dir={study.runs / 'results'}",
@@ -172,17 +186,21 @@ def scoring(study: Study, stage: str) -> list[str]:
 
 
 def plan(study: Study) -> None:
-    """Predict the signal a second of every cell, at the base."""
+    """Predict the signal a second of every cell, at the first mark of a GRPO run of seed 900."""
+    run = StudyRun("plan", "grpo", *CELLS["grpo"][0], RATES[0], 900)
+    train(study, run)
+    first = checkpoints.find(study.runs / run.name)[0]
     cells = sorted({cell for cells in CELLS.values() for cell in cells})
     answer = call(
         "scripts/plan.py",
-        "experiment=smollm2",
+        f"run={run.name}",
+        f"checkpoint={first.step}",
+        "questions=32",
         f"algorithms=[{','.join(CELLS)}]",
         "cells=" + json.dumps(cells, separators=(",", ":")),
         "clock=l40s",
         "json=true",
         f"output_dir={study.runs}",
-        f"out_dir={study.runs}",
     )
     files.write_atomic(study.folder / "plan.json", answer)
 
@@ -192,7 +210,13 @@ def call(script: str, *keys: str) -> str:
     command = [sys.executable, str(ROOT / script), *keys]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # it gets a signal once, by stop(): a second one ends it unsaved
     )
     return done.stdout
 
