@@ -105,7 +105,7 @@ def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(
     def passing(seconds):
         time.seconds += seconds
 
-    callback = callback_of(build([], dataset=rows(), clock=clock), "clock=measured")
+    callback = callback_of(build([], dataset=rows()), "clock=measured", clock=clock)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: passing(3))  # kernels still queued
     monkeypatch.setattr(ranks, "wait", lambda: passing(30))  # rank 0 is still logging

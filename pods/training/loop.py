@@ -212,7 +212,7 @@ class RunCallback(TrainerCallback):
         samples, from torch's. So a resumed run is exact."""
         if self.between_generations(state):
             ranks.wait()  # for rank 0: only it logs and writes between steps
-            set_seed(seed_of(args.seed, state.global_step, ranks.rank()) % 2**32)
+            set_seed(seed_of(self.config.seed, state.global_step, ranks.rank()) % 2**32)
             if self.clock.train_seconds:
                 scheduler = inner(objects["lr_scheduler"])
                 (before, *_) = scheduler.get_last_lr()
