@@ -64,14 +64,14 @@ def policy_of(config):
     return load_transformers(config, load_tokenizer(config.model.path))
 
 
-def build(overrides, *, dataset, algorithm=None, wrap=None, clock=None):
-    """algorithm: in place of the config's. wrap: around the engine. clock: of the trainer."""
+def build(overrides, *, dataset, algorithm=None, wrap=None):
+    """algorithm: in place of the config's. wrap: around the engine."""
     config = compose(*SHORT, *overrides)
     policy = policy_of(config)
     config.engine = choose.for_training(config)[0]
     engine = choose.build_for_training(config, policy)
     engine = wrap(engine) if wrap else engine
-    trainer = build_trainer(config, policy, dataset, rewards_of(), engine, clock or Clock())
+    trainer = build_trainer(config, policy, dataset, rewards_of(), engine, Clock())
     if algorithm is not None:
         trainer.driver.algorithm = algorithm
     return trainer
