@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ from scipy.stats import spearmanr
 from pods import files
 from pods.figures.statistics import difference
 from pods.runs import checkpoints, results
+from pods.runs.folder import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 CELLS = {  # (P, n, m) of an arm: its own, then two that only the planner's test has
@@ -105,7 +107,7 @@ def main() -> None:
         with ThreadPoolExecutor() as pool:
             pool.submit(plan, study).result()
     elif stage in SEEDS:
-        runs = runs_of(study, stage)
+        runs = list(runs_of(study, stage))
         call("evaluate_run.py", "run=null", "experiment=smollm2", *scoring(study, stage))
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(partial(finish, study), runs))
@@ -140,6 +142,7 @@ def finish(study: Study, run: StudyRun) -> None:
     train(study, run)
     call("evaluate_run.py", f"run={run.name}", *scoring(study, run.stage))
     record = asdict(run) | {"name": run.name, "seconds": study.seconds}
+    record |= {"commit": provenance()["git_commit"], "date": time.strftime("%F")}
     record["sampled"] = [
         round(float(np.mean(entry.ans_acc)), 4)
         for scores in results.read(study.runs / "results" / f"{run.name}.json").values()
@@ -230,7 +233,7 @@ def report(study: Study) -> None:
     print("rates:", rates)
     arms = {setting[0]: np.array(seeds) for setting, seeds in study.scores("test").items()}
     for baseline in ("grpo", "pods"):
-        for arm in arms.keys() - {baseline}:
+        for arm in sorted(arms.keys() - {baseline}):
             seeds = min(len(arms[arm]), len(arms.get(baseline, ())))
             if seeds > 1:
                 points = difference(arms[baseline][:seeds], arms[arm][:seeds], paired=True)
