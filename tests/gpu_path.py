@@ -26,6 +26,7 @@ from pods.models import unsloth
 from pods.models.policy import Policy, load_tokenizer, load_transformers
 from pods.runs import checkpoints
 from pods.training.build import build_trainer, refuse_changes, trl_arguments
+from pods.training.loop import seed_step
 from pods.training.warm_up import warm_up
 from tests.configs import compose
 from tests.fake_run import TINY
@@ -109,6 +110,10 @@ def trainer_of(config, policy, folder, engine=None):
         def on_train_begin(self, *_, **__):
             if config.warm_up:
                 warm_up(trainer, config, lambda name: nullcontext())
+
+        def on_step_begin(self, args, state, *_, **__):
+            if state.global_step % config.updates_per_generation == 0:
+                seed_step(config, state.global_step)
 
         def on_step_end(self, args, state, *_, **__):
             guard = trainer.sampler.guard

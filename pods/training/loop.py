@@ -207,12 +207,11 @@ class RunCallback(TrainerCallback):
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
-        """The clock starts when all ranks are here; the learning rate is that of this step, and the
-        random states are a function of seed, step and rank: TRL shuffles rows, and its generation
-        samples, from torch's. So a resumed run is exact."""
+        """The clock starts when all ranks are here; the learning rate is that of this step, and so
+        are the random states."""
         if self.between_generations(state):
             ranks.wait()  # for rank 0: only it logs and writes between steps
-            set_seed(seed_of(self.config.seed, state.global_step, ranks.rank()) % 2**32)
+            seed_step(self.config, state.global_step)
             if self.clock.train_seconds:
                 scheduler = inner(objects["lr_scheduler"])
                 (before, *_) = scheduler.get_last_lr()
@@ -302,6 +301,12 @@ class RunCallback(TrainerCallback):
         if self.watch.problem != known:
             ranks.say(f"step {step}: this run does not learn: {self.watch.problem}")
         return metrics
+
+
+def seed_step(config: TrainConfig, step: int) -> None:
+    """Set the random states to a function of seed, step and rank: TRL shuffles rows, and its
+    generation samples, from torch's. So a resumed run is exact."""
+    set_seed(seed_of(config.seed, step, ranks.rank()) % 2**32)
 
 
 def inner(scheduler: Any) -> LambdaLR:
