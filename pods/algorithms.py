@@ -213,9 +213,10 @@ def thin(step: Step, pool: int = 2, look: int = 1):
     the others. It is biased: the rarer of a prompt's rewards are trained on more often than their
     share.
 
-    pool: P times as many prompts are used. look: from that many times as many in the data's order,
-    those that were all correct at their last visit coming last, which needs a grader (without one
-    the same are never used); 1: all are used, and these only lose ties.
+    pool: it samples rollouts of pool P prompts. look: they are chosen from the next look pool P
+    prompts of the data; prompts that were all correct at their last visit come last. This needs a
+    grader: without one the prompts beyond the first pool P are never sampled. look=1: all are
+    sampled, and solved ones only lose ties.
     """
     prompts = [*step.prompts, *step.fresh((look * pool - 1) * step.P)]
     prompts.sort(key=lambda prompt: streak(step.history, prompt)[0])

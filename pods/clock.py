@@ -150,9 +150,9 @@ class Clock:
 
 
 def priced(prices: Prices, rounds: int, sampled: np.ndarray, trained: np.ndarray) -> ByPhase:
-    """Seconds of a step by phase: fixed + round (rounds - 1) + generate sampled; update trained;
-    from the lengths (tokens) of the rollouts sampled and trained on: a price is that of a rollout,
-    or of `prices.tokens` tokens if the list has that."""
+    """Seconds of a step by phase. generate: fixed + round (rounds - 1) + a price for each sampled
+    rollout; update: a price for each trained one. sampled, trained: lengths in tokens; with
+    `prices.tokens` a price is for that many tokens instead of a rollout."""
 
     def units(lengths: np.ndarray) -> float:
         return len(lengths) if prices.tokens is None else lengths.sum() / prices.tokens

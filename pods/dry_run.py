@@ -195,13 +195,13 @@ def dry_run(
     """
     rng = np.random.default_rng(0)
     history: History = {}
-    places: dict[int, int] = {}  # in the step, of prompts, two of which may be one question
+    prompt_numbers: dict[int, int] = {}  # by identity: a question may be in a step twice
 
     def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         shares = []
         for prompt in prompts:
-            place = places.setdefault(id(prompt), len(places))
-            shares.append(CORRECT_SHARES[(place + number) % len(CORRECT_SHARES)])
+            in_step = prompt_numbers.setdefault(id(prompt), len(prompt_numbers))
+            shares.append(CORRECT_SHARES[(in_step + number) % len(CORRECT_SHARES)])
         right = rng.random(len(prompts)) < shares
         return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
 
@@ -215,7 +215,7 @@ def dry_run(
         correct=correct,
     )
     for number in range(len(CORRECT_SHARES)):
-        places.clear()
+        prompt_numbers.clear()
         every = (prompt_of(row, i) for i, row in enumerate(cycle(rows)))
         step = Step(
             number=number,

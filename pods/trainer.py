@@ -80,8 +80,8 @@ class PodsTrainer(TrlAdapter):
         algorithm (`Callable`, *optional*):
             A generator function in place of `args.algorithm` (docs/algorithms.md).
         sampler (`Callable`, *optional*):
-            Makes from the trainer what samples its rollouts, an object with the method `sample` of
-            [`Sampler`]. If `None`, TRL's own generation does.
+            Called with the trainer; returns an object whose method `sample` generates rollouts
+            (see [`Sampler`]). If `None`, TRL generates.
         phase (`Callable`, *optional*):
             Name -> a context around each phase of a step: generate, score, select.
 
@@ -117,6 +117,8 @@ class PodsTrainer(TrlAdapter):
             args = PodsConfig(f"{model_name.split('/')[-1]}-PODS")
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
+        if hasattr(type(self), "draw_share"):
+            raise ValueError("draw_share: is not called; pass sampler= (docs/trl.md)")
         refuse_multi_turn(
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )

@@ -18,8 +18,9 @@ from .reading import GoldType, gold_type  # noqa: F401  for the callers of rewar
 from .tags import is_well_formed, opened  # noqa: F401
 from .verifier import Question, Verdict, Verifier
 
-DEFAULTS = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())["rewards"]
-DEADLINE_SECONDS = DEFAULTS["deadline_seconds"]
+DEADLINE_SECONDS = yaml.safe_load((CONFIG_DIR / "train.yaml").read_text())["rewards"][
+    "deadline_seconds"
+]
 VERSIONS = ("v1", "v1-correctness", "v2", "strict")
 
 
@@ -47,7 +48,7 @@ def grades(
     if missing:
         print(
             f"rewards=strict: {missing} of {len(verdicts)} completions without a verdict: their "
-            f"comparison took more than {scorer.deadline_seconds:g} s of processor time; "
+            f"comparison took more than {deadline_seconds:g} s of processor time; "
             "raise deadline_seconds",
             file=sys.stderr,
         )
@@ -88,7 +89,7 @@ class Scorer:
         """
         verdicts = self.grade(completions, answers, kinds)
         rows = [
-            Graded(opened(prompt) + completion, verdict is True, self.version)
+            Graded(opened(prompt) + completion, bool(verdict), self.version)
             for prompt, completion, verdict in zip(prompts, completions, verdicts, strict=True)
         ]
         return {name: list(map(function, rows)) for name, function in FUNCTIONS.items()}

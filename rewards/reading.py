@@ -59,6 +59,7 @@ SPELLING_STEPS = (  # pattern, replacement
         r"|答案[是为為]?:?",
         "",
     ),
+    (r"\s*=\s*", "="),
     (r"\s+", " "),
     (  # The polar coordinates for the point (0, 3) are
         rf"(?i)^(?!.*(?<![a-z])(?:{CHANGES})(?![a-z]).* (?:is|are) )"
@@ -82,6 +83,7 @@ NUMBER_STEPS = (  # from LaTeX to a number
         r"([0-9]*\.([0-9]*))\\(?:overline|bar|dot)\s*\{?([0-9]+)\}?",  # 0.1\overline{6}: 0.1 6/90
         lambda m: f"0{m[1]}0 {m[3]}/{'9' * len(m[3])}{'0' * len(m[2])}",
     ),
+    (r"\^\s*\{\s*([+-]?)\s*([0-9]+)\s*\}", r"^\1\2"),  # 10^{ - 3 }
     (
         r"\\[tdc]?frac\s*(?:\{ *(-? *[^{}+*/ ]+) *\}|([0-9]))\s*(?:\{ *([^{}+*/ ]+) *\}|([0-9]))",
         r" \1\2/\3\4",

@@ -86,15 +86,15 @@ def _fork(question: Question, deadline_seconds: float) -> int:
     pid = os.fork()
     if pid:
         return pid
-    code = 1
+    differs = True
     try:
         signal.setitimer(signal.ITIMER_PROF, deadline_seconds)  # time of the processor
         signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
         with contextlib.suppress(ValueError, OSError):  # not every system has this limit
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        code = int(not equal(*question))
+        differs = not equal(*question)
     finally:
-        os._exit(code)
+        os._exit(differs)
 
 
 def _verdict(child: int) -> Verdict:

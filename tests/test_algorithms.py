@@ -159,7 +159,7 @@ def test_dapo_goes_by_the_rewards_where_nothing_grades():
     assert (len(asked), kept_of(value)) == (1, list(range(8)))
 
 
-DEAD, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
+NO_SIGNAL, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -168,29 +168,33 @@ DEAD, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
         pytest.param(4, [[MIXED, MIXED]], 0, range(6), id="nothing is missing"),
         pytest.param(
             4,
-            [[DEAD, DEAD], [DEAD, DEAD, MIXED, MIXED]],
+            [[NO_SIGNAL, NO_SIGNAL], [NO_SIGNAL, NO_SIGNAL, MIXED, MIXED]],
             2,
             range(6, 12),
             id="both are missing",
         ),
         pytest.param(
             4,
-            [[DEAD, DEAD], [DEAD, DEAD, DEAD, MIXED], [DEAD, DEAD, DEAD, MIXED, MIXED]],
+            [
+                [NO_SIGNAL, NO_SIGNAL],
+                [NO_SIGNAL, NO_SIGNAL, NO_SIGNAL, MIXED],
+                [NO_SIGNAL, NO_SIGNAL, NO_SIGNAL, MIXED, MIXED],
+            ],
             3,
             range(9, 15),
             id="only what is missing is asked for",
         ),
-        pytest.param(1, [[DEAD, MIXED]], 0, range(3, 6), id="no further round"),
+        pytest.param(1, [[NO_SIGNAL, MIXED]], 0, range(3, 6), id="no further round"),
         pytest.param(
             2,
-            [[DEAD, MIXED], [DEAD, MIXED, DEAD]],
+            [[NO_SIGNAL, MIXED], [NO_SIGNAL, MIXED, NO_SIGNAL]],
             1,
             range(3, 6),
             id="fewer than the budget after the last round",
         ),
         pytest.param(
             2,
-            [[DEAD, DEAD], [DEAD, DEAD, DEAD, DEAD]],
+            [[NO_SIGNAL, NO_SIGNAL], [NO_SIGNAL, NO_SIGNAL, NO_SIGNAL, NO_SIGNAL]],
             2,
             [],
             id="nothing to train on",
@@ -232,7 +236,7 @@ def test_speed_takes_the_first_p_that_have_signal_and_m_of_each():
 @pytest.mark.parametrize(
     ("P", "n", "rewards", "kept"),
     [
-        pytest.param(1, 4, [[1, 1], [0, 0]], [], id="nothing is alive"),
+        pytest.param(1, 4, [[1, 1], [0, 0]], [], id="nothing has signal"),
         pytest.param(1, 2, [[1, 1], [0, 1]], [2, 3], id="n = 2: all are sampled"),
     ],
 )
@@ -246,7 +250,7 @@ def test_speed_ends_with_the_screening_where_nothing_is_left_to_draw(P, n, rewar
     [
         pytest.param(2, 4, 2, id="n is two"),
         pytest.param(5, 8, 4, id="below n"),
-        pytest.param(8, 1, 2, id="one is never alive"),
+        pytest.param(8, 1, 2, id="one never has signal"),
     ],
 )
 def test_speed_screens_with_at_least_two_and_fewer_than_n(n, screen, count):

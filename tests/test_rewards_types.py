@@ -190,6 +190,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         ),
         "300000000": (["3 \\times 10^8"], []),
         "3 \\times 10^8": (["300000000"], []),
+        "0.001": (["10^{ - 3 }", "10^ {-3}"], ["10^{ 3 }"]),
         "0.\\overline{3}": (["\\frac13"], []),
         "\\frac13": (["0.\\overline{3}"], []),
         "-3": (["-3°C", "-3^\\circ\\text{C}", "−3", "\\(-3\\)"], []),
@@ -493,12 +494,20 @@ SPELLINGS = {  # type: a gold, answers that give it, answers that do not; k is 3
     "words": ("Apollo {k}", ["**apollo {k}.**"], ["{k}", "Apollo 1{k}", "not Apollo {k}"]),
     "matrix": (
         "\\begin{{pmatrix}} {k} \\\\ 2 \\end{{pmatrix}}",
-        ["\\begin{{bmatrix}}{k}.0\\\\\\frac{{4}}{{2}}\\end{{bmatrix}}"],
+        ["A = \\begin{{bmatrix}}{k}.0\\\\\\frac{{4}}{{2}}\\end{{bmatrix}}"],
         ["\\begin{{pmatrix}} 2 \\\\ {k} \\end{{pmatrix}}", "({k}, 2)"],
     ),
-    "interval": ("[{k}, \\infty)", ["x \\in [{k}.0, ∞)"], ["({k}, \\infty)", "[1{k}, \\infty)"]),
-    "tuple": ("({k}, \\frac12)", ["({k}.0,0.5)", "x={k}, y=1/2"], ["(0.5, {k})", "[{k}, 0.5]"]),
-    "set": ("\\{{{k},-1\\}}", ["-1 and {k}", "\\{{-1, {k}.0\\}}"], ["{k}, 1", "{k}"]),
+    "interval": (
+        "[{k}, \\infty)",
+        ["x \\in [{k}.0, ∞)", "x = [{k}, \\infty)"],
+        ["({k}, \\infty)", "[1{k}, \\infty)"],
+    ),
+    "tuple": (
+        "({k}, \\frac12)",
+        ["({k}.0,0.5)", "x={k}, y=1/2", "(x, y) = ({k}, 0.5)"],
+        ["(0.5, {k})", "[{k}, 0.5]"],
+    ),
+    "set": ("\\{{{k},-1\\}}", ["-1 and {k}", "S = \\{{-1, {k}.0\\}}"], ["{k}, 1", "{k}"]),
     "relation": ("y = {k}x", ["y={k} x"], ["z={k}x", "y={k}x+z", "x={k}y and z"]),
     "expression": ("x+{k}\\pi", ["$x + {k}π$", "{k}\\pi+x"], ["y+{k}\\pi", "x+{k}\\pi y"]),
 }

@@ -21,7 +21,7 @@ from transformers.masking_utils import sdpa_mask
 from pods.config.errors import RunFailed
 from pods.engines import Completion, Request, Sampling
 
-COMPACT_BELOW = 0.8  # share of unfinished rows below which the others leave: this copies the cache
+COMPACT_BELOW = 0.8  # finished rows are removed below this share of others: it copies the cache
 BLOCK = 64  # tokens by which the cache grows
 GROUPED = "pods_grouped_sdpa"  # a name in transformers' table of attention functions
 
@@ -195,7 +195,7 @@ def decode(
     prompts = [request.prompt for request in requests]
     batch = NextInput(model, tokenizer, prompts, sampling.max_tokens)
     rows = torch.arange(len(seeds), device=device)  # the completions still in the batch
-    unfinished = torch.ones_like(rows, dtype=torch.bool)  # which of `rows` are unfinished
+    unfinished = torch.ones_like(rows, dtype=torch.bool)
     lengths = torch.zeros_like(rows)
     tokens = torch.zeros((len(seeds), sampling.max_tokens), dtype=torch.long, device=device)
     token_logprobs = torch.zeros(tokens.shape, device=device)

@@ -149,8 +149,8 @@ def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> 
 
 
 def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
-    """Chance that k repeats sampled without return hold a correct one, 1 - C(n - c, k) / C(n, k)
-    (Chen et al. 2021, eq. 1); correct: (questions, repeats) of 0/1; returns (questions,)."""
+    """(questions,) chance that k repeats sampled without replacement hold a correct one,
+    1 - C(n - c, k) / C(n, k) (Chen et al. 2021, eq. 1); correct: (questions, repeats) of 0/1."""
     n = np.shape(correct)[1]
     return np.array([1.0 - comb(n - int(c), k) / comb(n, k) for c in np.sum(correct, axis=1)])
 

@@ -105,8 +105,10 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             train = flat(results.read_settings(path).train or {})
             every, end = (train.get(key) for key in OF_AXES)
             if isinstance(every, float) and isinstance(end, float):
+                dataset = train.get("task.name", figure.dataset)
                 return {
-                    "dataset": train.get("task.name", figure.dataset),
+                    "dataset": dataset,
+                    "metric": figure.metric if dataset == figure.dataset else "ans_acc",
                     "base": [f"base-{train.get('model.name')}"],
                     "grid_seconds": every,
                     "budget_seconds": end,

@@ -221,7 +221,7 @@ class RunCallback(TrainerCallback):
                 is_first = self.start is not None and state.global_step == self.start.step
                 if is_first and rate != before and self.config.optimizer.schedule_by == "steps":
                     max_steps = self.config.max_steps
-                    ranks.say(f"learning rate {before:.3g} -> {rate:.3g}: it follows {max_steps=}")
+                    ranks.say(f"learning rate {before:.3g} -> {rate:.3g}: it ends at {max_steps=}")
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
@@ -321,7 +321,7 @@ def schedule_by_clock(
     milliseconds = round(1000 * seconds)
     curve = get_scheduler(
         args.lr_scheduler_type,
-        torch.optim.SGD([torch.zeros(1)]),  # only the curve is used
+        torch.optim.SGD([torch.zeros(1)], lr=args.learning_rate),  # only the curve is used
         num_warmup_steps=args.get_warmup_steps(milliseconds),
         num_training_steps=milliseconds,
         scheduler_specific_kwargs=args.lr_scheduler_kwargs,
