@@ -190,7 +190,6 @@ def test_the_loss_keeps_no_tensor_of_the_vocabularys_size(sides):
     before, after = loss["bytes"]
     assert before > 4 * 4748  # float32 logits; else Unsloth keeps none, and the variable can go
     assert after < 2 * 4748
-    assert before - after > 3.9 * 4748
     assert loss["gradient"] > 0
     assert loss["equal"]
     assert loss["packed"] == 1
