@@ -47,9 +47,9 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
     import torch
     from datasets import Dataset
     from transformers import AutoTokenizer, TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
-    from pods import PodsConfig, PodsTrainer, tasks
+    from pods import PodsTrainer, tasks
 
     class Stop(TrainerCallback):
         """Ends the training after its seconds."""
@@ -76,6 +76,38 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
         }
         for row in tasks.load("arithmetic", "train")
     ]
+    arguments = arguments_of(method, out)
+    trainer_class = PodsTrainer if method.startswith("pods") else GRPOTrainer
+    stop = Stop()
+    trainer = trainer_class(
+        model,
+        correct,
+        arguments,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=[stop],
+    )
+    trainer.train()
+    rewards = [line["reward"] for line in trainer.state.log_history if "reward" in line][-LAST:]
+    return {
+        "method": method,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+        "engine": "vllm" if arguments.use_vllm else "transformers",
+        "steps": trainer.state.global_step,
+        "seconds_per_step": round(stop.seconds / trainer.state.global_step, 3),
+        "reward": round(sum(rewards) / len(rewards), 4),
+        "right": greedy_right(trainer.model, tokenizer),
+        "questions": 256,
+    }
+
+
+def arguments_of(method: str, out: str) -> Any:
+    """The GRPOConfig of a method, or its PodsConfig."""
+    import torch
+    from trl import GRPOConfig
+
+    from pods import PodsConfig
+
     n, m = METHODS[method]
     values = {
         "output_dir": f"{out}/{method}",
@@ -98,30 +130,9 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
         "vllm_gpu_memory_utilization": 0.3,
         "model_init_kwargs": {"dtype": "float32"},
     }
-    trainer_class, arguments = GRPOTrainer, GRPOConfig(**values)
     if method.startswith("pods"):
-        trainer_class, arguments = PodsTrainer, PodsConfig(rollouts_per_prompt=n, **values)
-    stop = Stop()
-    trainer = trainer_class(
-        model,
-        correct,
-        arguments,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        callbacks=[stop],
-    )
-    trainer.train()
-    rewards = [line["reward"] for line in trainer.state.log_history if "reward" in line][-LAST:]
-    return {
-        "method": method,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
-        "engine": "vllm" if values["use_vllm"] else "transformers",
-        "steps": trainer.state.global_step,
-        "seconds_per_step": round(stop.seconds / trainer.state.global_step, 3),
-        "reward": round(sum(rewards) / len(rewards), 4),
-        "right": greedy_right(trainer.model, tokenizer),
-        "questions": 256,
-    }
+        return PodsConfig(rollouts_per_prompt=n, **values)
+    return GRPOConfig(**values)
 
 
 def is_right(text: str, answer: str) -> bool:

@@ -118,7 +118,9 @@ class PodsTrainer(TrlAdapter):
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
         if hasattr(type(self), "draw_share"):
-            raise ValueError("draw_share: is not called; pass sampler= (docs/trl.md)")
+            raise ValueError(
+                "draw_share: PodsTrainer no longer calls it; pass sampler= (docs/trl.md)"
+            )
         refuse_multi_turn(
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )

@@ -12,6 +12,15 @@ from pods.config.keys import TrainConfig
 from pods.runs import checkpoints
 
 TINY = Path(__file__).resolve().parents[1] / "pods" / "tiny_policy"
+QWEN_3B = {
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "vocab_size": 151936,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "layer_types": ["full_attention"] * 36,
+}
 
 
 def quickstart_config(*overrides):

@@ -29,20 +29,11 @@ from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.loop import seed_step
 from pods.training.warm_up import warm_up
 from tests.configs import compose
-from tests.fake_run import TINY
+from tests.fake_run import QWEN_3B, TINY
 from tests.test_trainer import adapter, rewards_of, rows
 from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
-QWEN_3B = {
-    "hidden_size": 2048,
-    "intermediate_size": 11008,
-    "vocab_size": 151936,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "layer_types": ["full_attention"] * 36,
-}
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 PARAMS = (
     "temperature",

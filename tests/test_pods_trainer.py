@@ -854,6 +854,12 @@ def test_a_generation_of_another_number_of_rollouts_is_refused(of_each, tmp_path
         trainer.train()
 
 
+def test_a_subclass_with_draw_share_is_told_of_samplers(tmp_path):
+    own = type("Own", (PodsTrainer,), {"draw_share": lambda self, wanted: []})
+    with pytest.raises(ValueError, match=r"^draw_share: .*sampler="):
+        trainer_of(own, tmp_path)
+
+
 def test_a_generation_of_another_shape_names_trls_version(tmp_path, monkeypatch):
     trainer = trainer_of(PodsTrainer, tmp_path)
     monkeypatch.setattr(GRPOTrainer, "_generate", lambda *_: (1, 2, 3))

@@ -221,7 +221,10 @@ class RunCallback(TrainerCallback):
                 is_first = self.start is not None and state.global_step == self.start.step
                 if is_first and rate != before and self.config.optimizer.schedule_by == "steps":
                     max_steps = self.config.max_steps
-                    ranks.say(f"learning rate {before:.3g} -> {rate:.3g}: it ends at {max_steps=}")
+                    ranks.say(
+                        f"learning rate {before:.3g} -> {rate:.3g}: the schedule of the earlier "
+                        f"process had another end than {max_steps=}"
+                    )
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
