@@ -43,9 +43,11 @@ def main(config: ReportConfig) -> None:
                 for title, note, row in speedup.TABLES:
                     rows = [row(figure.name, pair) for pair in pairs]
                     sections.append({"title": title, "note": note, "rows": rows})
-        sections += page.step_sections({arm.label: arm.runs for arm in series}, config.output_dir)
+        arms = {arm.label: arm.runs for arm in series}
+        sections += page.step_sections(arms, config.output_dir, config.results_dir)
     if config.run:
-        sections += page.run_sections(config.output_dir / config.run, config.max_megabytes)
+        folder = config.output_dir / config.run
+        sections += page.run_sections(folder, config.results_dir, config.max_megabytes)
     name = config.run or ("runs" if config.runs else config.figure.name)
     out = config.out_dir / f"{name}.html"
     write_atomic(out, page.page(f"PODS: {name}", sections))

@@ -38,13 +38,13 @@ def run_file(folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=(), g
     (folder / f"{name}.json").write_text(json.dumps(content))
 
 
-def facts_file(folder, name, scored=None, **train):
+def facts_file(folder, name, scored=None, dataset="gsm8k", **train):
     """results/<name>.meta.json as evaluate_run.py writes it, of a training with these keys, with
     these settings of the evaluation."""
     config = {"seed": 0, "prompts_per_step": 2, "task": {"name": "gsm8k"}}
     config |= {"model": {"name": "tiny", "path": "pods/tiny_policy"}}
     config |= {"optimizer": {"learning_rate": 0.001}, "budget": {"train_seconds": 7200.0}}
-    tasks = {"gsm8k": {"questions": 256, "temperature": 1.0, "engine": "vllm"} | (scored or {})}
+    tasks = {dataset: {"questions": 256, "temperature": 1.0, "engine": "vllm"} | (scored or {})}
     facts = {"train": config | train, "tasks": tasks}
     (folder / f"{name}.meta.json").write_text(json.dumps(facts))
 

@@ -77,6 +77,9 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert pair["compared_hours"] == pytest.approx(40 / 3600)
     assert (pair["mean_accuracy"]["runs"], pair["mean_accuracy"]["paired"]) == ([3, 3], True)
     printed(capsys, PLOT, *where, *axes, f"out_dir={tmp_path}/out")
+    scored = "" if drawn else "256 questions of gsm8k, 2 completions each at temperature 1. "
+    caption = f"Mine, Yours{', greedy' * bool(drawn)}. {scored}Mean over runs (Mine: 3, Yours: 3)."
+    assert (tmp_path / f"out/runs{drawn}/main.txt").read_text().startswith(caption)
     curves = json.loads((tmp_path / f"out/runs{drawn}/curves.json").read_text())["series"]
     expected = [0.08, 0.155, 0.23, 0.305] if drawn else [0.02, 0.16, 0.31, 0.46, 0.61]
     assert curves["Yours"]["mean"] == pytest.approx(expected)  # no base point has greedy scores
@@ -130,7 +133,7 @@ def test_an_axis_of_priced_seconds_says_so():
     arm = arm_of_two_runs()
     toy = figure(time_unit="minutes")
     lengths = dict.fromkeys(("length", "value"), np.ones((2, 2)))
-    priced = replace(arm, quantities=lengths, clock="l40s")
+    priced = replace(arm, quantities=lengths, settings={"clock.name": "l40s"})
     picture = drawing.length_figure(toy, [priced])
     assert picture._suptitle.get_text() == "Toy: completion length"
     assert picture.axes[0].get_xlabel() == "Training time, minutes, priced: l40s"

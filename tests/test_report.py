@@ -12,7 +12,8 @@ import pytest
 from pandas import DataFrame, concat
 
 from pods.figures import page
-from tests.figures import base_file, in_process, rollout_log_file, run_file
+from tests.fake_run import quickstart_config
+from tests.figures import base_file, facts_file, in_process, rollout_log_file, run_file
 
 NAME = "quickstart-pods-max_variance-n8-m4-seed0"
 HOSTILE = [
@@ -105,6 +106,17 @@ def test_arms_stand_side_by_side():
     assert parts(text)[1].count("svg") == 5, "both accuracies of the arms, three curves of steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
+
+
+def test_accuracy_begins_with_the_base_where_it_was_asked_in_the_same_way(tmp_path):
+    results = tmp_path / "results"
+    config = quickstart_config(f"run={NAME}", "evaluation.split=test").model_dump()
+    assert page.base_scores(config, results) == [], "nothing says how this base was scored"
+    facts_file(results, "base-tiny", {"temperature": 1.0}, "arithmetic")
+    row = {"step": 0, "train_seconds": 0.0, "eval/accuracy": 0.02}
+    assert page.base_scores(config, results) == [row]
+    facts_file(results, "base-tiny", {"temperature": 0.5}, "arithmetic")
+    assert page.base_scores(config, results) == []
 
 
 def test_a_long_rollout_log_is_thinned_to_steps_that_include_the_last():

@@ -119,8 +119,9 @@ def rows_of(pair):
 
 
 def test_a_pair_has_a_row_in_each_table():
-    slow = arm("GRPO", [[0.2, 0.4, 0.4], [0.1, 0.5, 0.6]], base=0.0, seeds=[0, 1], clock="l40s")
-    fast = arm("PODS", [[0.5, 0.5, 0.5], [0.5, 0.6, 0.7]], base=0.0, seeds=[0, 1], clock="l40s")
+    priced = {"base": 0.0, "seeds": [0, 1], "settings": {"clock.name": "l40s"}}
+    slow = arm("GRPO", [[0.2, 0.4, 0.4], [0.1, 0.5, 0.6]], **priced)
+    fast = arm("PODS", [[0.5, 0.5, 0.5], [0.5, 0.6, 0.7]], **priced)
     pair = compare(slow, fast)
     for _, _, row in speedup.TABLES:
         named = [*row("toy", pair).items()][:2]

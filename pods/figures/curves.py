@@ -215,7 +215,7 @@ def _series(
         base=base,
         first=[run.first for run in used if run.first],
         seeds=[run.settings.get("seed") for run in used],
-        clock=used[0].settings.get("clock.name", "measured"),
+        settings=used[0].settings,
     )
 
 

@@ -6,6 +6,7 @@ Arms differ in line, marker and hatch as well as in colour, for grey print.
 import io
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 import numpy as np
 from matplotlib import style as styles
@@ -64,7 +65,7 @@ def caption(figure: Figure, series: list[Series]) -> str:
     counts = [len(arm.runs) for arm in series]
     runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
     average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
-    parts = [f"{figure.title}.", average]
+    parts = [f"{figure.title}.", *_how_scored(figure, series[0].settings), average]
     if len(series) == 1:
         parts.append("Dotted lines: the base.")
     if max(counts) >= FEWEST_FOR_BAND:
@@ -72,6 +73,17 @@ def caption(figure: Figure, series: list[Series]) -> str:
     if 2 in counts:
         parts.append("Thin lines: each of two runs.")
     return " ".join(parts) + "\n"
+
+
+def _how_scored(figure: Figure, settings: dict[str, Any]) -> list[str]:
+    """A sentence on the evaluation; published files do not say how they were scored."""
+    if "scored.questions" not in settings:
+        return []
+    each = "1 completion" if settings["repeats"] == 1 else f"{settings['repeats']} completions"
+    temperature = settings.get("scored.temperature")
+    how = f"{each} each at temperature {temperature:g}" if temperature else "greedy completions"
+    graders = f", graded by {settings['scored.rewards']}" if "scored.rewards" in settings else ""
+    return [f"{settings['scored.questions']} questions of {figure.dataset}, {how}{graders}."]
 
 
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:

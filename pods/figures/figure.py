@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -77,7 +77,12 @@ class Series:
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
     first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
-    clock: str = "measured"  # or the price list whose seconds train_seconds are
+    settings: dict[str, Any] = field(default_factory=dict)  # of the first run and its evaluation
+
+    @property
+    def clock(self) -> str:
+        """measured, or the price list whose seconds train_seconds are."""
+        return self.settings.get("clock.name", "measured")
 
     def start(self, quantity: str) -> np.ndarray:
         """What is drawn at time 0: the base, or of an export each run's first checkpoint."""

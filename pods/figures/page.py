@@ -8,10 +8,13 @@ import itertools
 import json
 import re
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
+import yaml
 from jinja2 import Template
 from matplotlib import style
 from matplotlib.figure import Figure as Canvas
@@ -21,6 +24,7 @@ from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
 from pods.figures import COLOURS, STYLE
+from pods.runs import results
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of an arm; or a row a value
 PageSection = dict[str, Any]  # what page.html shows of it: title, note, picture, rows, ...
@@ -52,35 +56,43 @@ def page(title: str, sections: list[PageSection]) -> str:
     return template.render(title=title, sections=sections)
 
 
-def run_sections(folder: Path, megabytes: float) -> list[PageSection]:
-    """Curves, seconds, rollouts and config of a run, as far as its folder has the files."""
+def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[PageSection]:
+    """Curves, seconds, config and rollouts of a run, as far as its folder has the files."""
     if not folder.is_dir():
         names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
         raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
-    sections = step_sections({folder.name: [folder.name]}, folder.parent)
-    path = folder / "rollouts.jsonl.gz"
-    if path.is_file():
-        sections.append(rollouts_section(files.read_lines(path), 1e6 * megabytes))
+    sections = step_sections({folder.name: [folder.name]}, folder.parent, results_dir)
     paths = (folder / ".hydra" / "config.yaml", folder / "meta.json")
     texts = [(path.name, path.read_text()) for path in paths if path.is_file()]
-    return [*sections, {"title": "Config and origin", "files": texts}]
+    sections.append({"title": "Config and origin", "files": texts})
+    path = folder / "rollouts.jsonl.gz"
+    if path.is_file():  # the last section: the page shows their viewer at its end
+        sections.append(rollouts_section(files.read_lines(path), 1e6 * megabytes))
+    return sections
 
 
-def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[PageSection]:
-    """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine."""
+def step_sections(
+    arms: dict[str, list[str]], output_dir: Path, results_dir: Path
+) -> list[PageSection]:
+    """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine; the
+    accuracy at time 0 is the base model's, of results_dir."""
     tables = []
     points = []  # of the curves
     notes: set[str] = set()
     means: set[str] = set()
     for label, runs in arms.items():
         for run in runs:
-            notes.add(note_of_clock(output_dir / run))
+            config = saved_config(output_dir / run)
+            clock = config.get("clock")
+            if isinstance(clock, dict):
+                notes.add(f"Seconds of {run} are priced: {clock['name']}.")
             table = pandas.DataFrame(files.read_lines(output_dir / run / "metrics.jsonl"))
             tables.append(table.assign(arm=label))
             every = -(-len(table) // POINTS)
             if every > 1:  # a browser cannot draw a hundred thousand
                 table = table.groupby(table.index // every).mean(numeric_only=True)
                 means.add(f"A point of {run} is the mean of {every} steps.")
+            table = pandas.concat([pandas.DataFrame(base_scores(config, results_dir)), table])
             points.append(table.assign(arm=label, run=run))
     steps = pandas.concat(tables)
     if steps.empty:
@@ -93,11 +105,29 @@ def step_sections(arms: dict[str, list[str]], output_dir: Path) -> list[PageSect
     ]
 
 
-def note_of_clock(folder: Path) -> str:
-    """That the seconds of a run come from a price list, if they do."""
-    path = folder / ".hydra" / "config.yaml"
-    name = re.search(r"(?m)^clock:\n  name: (.+)", path.read_text()) if path.is_file() else None
-    return f"Seconds of {folder.name} are priced: {name[1]}." if name else ""
+def saved_config(folder: Path) -> dict[str, Any]:
+    """The config of a run, also of an earlier version; {} if it cannot be read."""
+    with suppress(OSError, yaml.YAMLError):
+        return yaml.safe_load((folder / ".hydra" / "config.yaml").read_text())
+    return {}
+
+
+def base_scores(config: dict[str, Any], results_dir: Path) -> list[dict[str, float]]:
+    """A row at time 0 of what evaluate_run.py scored the base model of a run, if it was asked the
+    questions of the run in the same way."""
+    if "evaluation" not in config:
+        return []
+    path = results_dir / f"base-{config['model']['name']}.json"
+    task, split = config["task"]["name"], config["evaluation"]["split"]
+    data = task if split == "test" else f"{task}.{split}"
+    settings = (results.read_settings(path).tasks or {}).get(data)
+    asked = config["task"] | config["sampling"]
+    if settings is None or any(asked.get(key, value) != value for key, value in settings.items()):
+        return []
+    base = results.read_base(path).datasets
+    names = {"eval/accuracy": data, "eval/greedy_accuracy": data + results.GREEDY}
+    scores = {key: np.mean(base[name].ans_acc) for key, name in names.items() if name in base}
+    return [{"step": 0, "train_seconds": 0.0, **scores}]
 
 
 def charts(steps: Steps) -> PageSection:
@@ -133,6 +163,9 @@ def chart(title: str, values: Steps, colours: dict[str, str], size: Any) -> Canv
             smooth = points.rolling(max(1, len(points) // 50), min_periods=1).mean()
             marker = "." if len(points) < 20 else None
             axes.plot(smooth, dashes(metric), marker=marker, color=colours[arm], linewidth=1.1)
+        low, high = axes.get_ylim()
+        if high - low < 0.1 * high:
+            axes.set_ylim(0, 1.1 * high)  # a change of a few percent is no cliff
         if len(colours) > 1:
             for arm, colour in colours.items():
                 axes.plot([], [], color=colour, label=f" {arm}")  # the legend leaves out _names
