@@ -21,7 +21,8 @@ NAME = "quickstart-pods-max_variance-n8-m4-seed0"
 OWN = "task=own task.source=data/my.sums.csv task.question=q task.answer=a"
 RUNS = [
     ("optimizer.learning_rate=2e-3", f"{NAME}-optimizer.learning_rate-0.002"),
-    ("rewards=v2 prompts_per_step=8,4 optimizer.learning_rate=1e-3", NAME),  # all by default
+    ("rewards=v2 prompts_per_step=8 optimizer.learning_rate=1e-3", NAME),  # all by default
+    ("optimizer.learning_rate=1e-3,2e-3", f"{NAME}-optimizer.learning_rate-0.001"),
     ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
     ("algorithm=grpo rollouts_per_prompt=16", "quickstart-grpo-n4-m4-seed0"),
     ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-n8-m8-seed0"),

@@ -109,8 +109,8 @@ def expanded(overrides: list[str]) -> list[list[str]]:
 
 
 def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Compose) -> str:
-    """`config.run` and the overrides that it lacks; run=<name> gets only the keys of the sweep. One
-    config has one name: the order of the overrides does not count, nor do those without effect.
+    """`config.run`, the keys that a sweep is over, and the other overrides that change the config,
+    which run=<name> does not get; their order does not count.
 
     swept: the keys that a sweep is over. compose: overrides -> the config with them.
     """
@@ -126,16 +126,14 @@ def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Co
         functions = OmegaConf.select(config, "rewards.functions")
         parts += [f"rewards.functions.{function}" for function in functions or []]
         stated += [part for part in parts if part not in swept]
-    appended = []
-    for override in every:
-        key = override.key_or_group
-        is_swept = key in swept
-        if not is_stated(key, stated) and (is_swept or not (has_name or may_change(key))):
-            appended.append(override)
-    if appended and not has_name:
-        appended = with_effect(config, appended, every, compose)
+    missing = [override for override in every if not is_stated(override.key_or_group, stated)]
+    appended = [override for override in missing if override.key_or_group in swept]
+    if not has_name:
+        others = [o for o in missing if o not in appended and not may_change(o.key_or_group)]
+        appended += with_effect(config, others, every, compose) if others else []
     if not appended:
         return written(config.run)
+    appended.sort(key=lambda override: override.key_or_group)
     parts = [f"{o.key_or_group}-{shortened(as_text(o), LONGEST)}" for o in appended]
     return f"{written(config.run)}-{shortened('-'.join(parts), LONGEST_TAIL)}"
 
