@@ -114,8 +114,8 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
                 tracker.start()
             except Exception as error:  # of the tracker's own types
                 raise UserError(
-                    f"logger={tracker.name}: {one_line(error)}; "
-                    "log in, or leave it out (wandb login, WANDB_MODE=offline)"
+                    f"logger={tracker.name}: {one_line(error).rstrip('.')}; run `wandb login`, set "
+                    "WANDB_MODE=offline, or leave it out"
                 ) from error
             stack.callback(tracker.finish)
             if tracker.name == "wandb":
