@@ -29,6 +29,7 @@ chosen with the published steps in view (docs/gpu.md): an estimate, not a valida
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,7 +179,20 @@ def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
 
             file = Path(hf_hub_download(location, "config.json"))
         values = json.loads(file.read_text())
-        return shape_in(values.get("text_config", values))
+        values = values.get("text_config", values)
+        if any("experts" in name for name in values):
+            raise KeyError("single MLP a layer, but experts")
+        heads, hidden = values["num_attention_heads"], values["hidden_size"]
+        return Shape(
+            hidden,
+            values["intermediate_size"],
+            values["num_hidden_layers"],
+            heads,
+            values.get("num_key_value_heads") or heads,
+            values.get("head_dim") or hidden // heads,
+            values["vocab_size"],
+            values.get("tie_word_embeddings", True),
+        )
     except KeyError as error:
         raise UserError(
             f"model.path={path}: card= estimates dense decoders, and its config.json has no "
@@ -192,24 +206,6 @@ def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
         ) from None
 
 
-def shape_in(values: dict[str, Any]) -> Shape:
-    """The shape that a config.json has. Raises KeyError for what it lacks."""
-    if any("experts" in name for name in values):
-        raise KeyError("single MLP a layer, but experts")
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    hidden, wide, layers, heads = (int(values[name]) for name in names)
-    return Shape(
-        hidden,
-        wide,
-        layers,
-        heads,
-        int(values.get("num_key_value_heads") or heads),
-        int(values.get("head_dim") or hidden // heads),
-        int(values["vocab_size"]),
-        bool(values.get("tie_word_embeddings", True)),
-    )
-
-
 @dataclass(frozen=True)
 class Lengths:
     """Tokens of a prompt, of a mean completion and of the longest one of a step."""
@@ -219,12 +215,6 @@ class Lengths:
     longest: float
 
 
-def uses_unsloth(config: TrainConfig) -> bool:
-    """Whether backend=auto would be Unsloth on a card."""
-    possible = config.model.dtype == "bfloat16" and config.lora.rank is not None
-    return config.backend == "unsloth" or (config.backend == "auto" and possible)
-
-
 def trained_weights(config: TrainConfig, shape: Shape) -> int:
     """The number of weights that are trained."""
     if config.lora.rank is None:
@@ -232,9 +222,16 @@ def trained_weights(config: TrainConfig, shape: Shape) -> int:
     return shape.adapter(config.lora.rank, config.lora.target_modules)
 
 
+def rows_at_once(config: TrainConfig) -> int:
+    """The number of completions that are generated at once."""
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step
+    return min(config.max_sequences or rollouts, rollouts)
+
+
 def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
     """Peak GiB by part, of a step at the longest prompts and completions."""
-    unsloth = uses_unsloth(config)
+    possible = config.model.dtype == "bfloat16" and config.lora.rank is not None
+    unsloth = config.backend == "unsloth" or (config.backend == "auto" and possible)
     width = 4 if config.lora.rank is None or config.model.dtype == "float32" else 2  # bytes
     weights = width * (shape.layers + shape.embeddings)
     if config.model.load_in_4bit:
@@ -249,9 +246,7 @@ def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
         state += 4 * trained
 
     prompt, completion = config.sampling.max_prompt_length, config.sampling.max_completion_length
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step
-    rows = min(config.max_sequences or rollouts, rollouts)
-    held = rows * completion + config.prompts_per_step * prompt  # tokens
+    held = rows_at_once(config) * completion + config.prompts_per_step * prompt  # tokens
     key_width = shape.num_key_value_heads * shape.head_dim
 
     batch = config.micro_batch_size
@@ -272,28 +267,22 @@ def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
     }
 
 
-def decode_bytes(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> float:
-    """What a decode step reads and writes, in the middle of a generation."""
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step
-    rows = min(config.max_sequences or rollouts, rollouts)
-    weights = 2 * shape.layers
-    if config.model.load_in_4bit:
-        packed = card.share if rows <= card.rows else 0.0
-        weights = shape.layers * (NF4 + 4 * (1 - packed))
-    key_width = shape.num_key_value_heads * shape.head_dim
-    active = rows * lengths.mean / lengths.longest
-    context = active * (lengths.prompt + lengths.longest / 2)
-    cache = 4 * shape.num_hidden_layers * key_width * context
-    adapter = 2 * trained_weights(config, shape) if config.lora.rank else 0
-    return weights + 2 * shape.head + cache + adapter
-
-
 def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> dict[str, float]:
     """Seconds of a step by phase."""
+    # What a decode step reads and writes, in the middle of a generation.
     rollouts = config.rollouts_per_prompt * config.prompts_per_step
-    waves = -(-rollouts // (config.max_sequences or rollouts))
+    at_once = rows_at_once(config)
+    weights = 2 * shape.layers
+    if config.model.load_in_4bit:
+        packed = card.share if at_once <= card.rows else 0.0
+        weights = shape.layers * (NF4 + 4 * (1 - packed))
+    active = at_once * lengths.mean / lengths.longest
+    context = active * (lengths.prompt + lengths.longest / 2)
+    key_width = shape.num_key_value_heads * shape.head_dim
+    cache = 4 * shape.num_hidden_layers * key_width * context
+    adapter = 2 * trained_weights(config, shape) if config.lora.rank else 0
     kernels = KERNELS[config.model.load_in_4bit] * shape.num_hidden_layers
-    bytes_moved = decode_bytes(config, shape, card, lengths)
+    bytes_moved = weights + 2 * shape.head + cache + adapter
     decode = bytes_moved / card.bandwidth + KERNEL_SECONDS * kernels
 
     rows = config.kept_per_prompt * config.prompts_per_step
@@ -304,12 +293,11 @@ def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> 
         passes += 1  # the reference
     in_layers = 2 * passes * shape.layers * rows * (lengths.prompt + lengths.mean)
     in_head = 6 * shape.head * rows * lengths.mean
+    updates = config.updates_per_generation * (in_layers + in_head)
     return {
-        "generate": waves * lengths.longest * decode,
+        "generate": math.ceil(rollouts / at_once) * lengths.longest * decode,
         "score": SCORE_SECONDS * rollouts,
-        "update": config.updates_per_generation
-        * (in_layers + in_head)
-        / (UTILISATION * card.operations),
+        "update": updates / (UTILISATION * card.operations),
     }
 
 

@@ -36,7 +36,6 @@ RULES = {  # instead of pydantic's words, which are Python's
     FUNCTION: "path/to/file.py:function",
     NAME: "must be a folder name without / and without a dot, a bracket or a quote at the start",
 }
-LAST = {"extra_forbidden": 1, "missing": 2}  # reported after a wrong value, in this order
 
 
 def validated(schema: type[Config], values: dict[str, Any], prefix: str = "") -> Config:
@@ -48,10 +47,10 @@ def validated(schema: type[Config], values: dict[str, Any], prefix: str = "") ->
 
 
 def _mistake(error: ValidationError, schema: type[Section], values: dict[str, Any]) -> str:
-    """One line for the first wrong value, else an unknown key, else a key without a value."""
+    """One line for the first wrong value, unknown key, or key without a value."""
     problems = error.errors()
     # The name of the run comes after the values that are parts of it.
-    first = min(problems, key=lambda wrong: (LAST.get(wrong["type"], 0), wrong["loc"] == ("run",)))
+    first = min(problems, key=lambda wrong: wrong["loc"] == ("run",))
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         typed = key.removesuffix(".name")  # the file of a group has its name
