@@ -768,22 +768,6 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     assert {row: len(re.findall(row, shown)) for row in rows} == dict.fromkeys(rows, 1)
 
 
-@pytest.mark.parametrize(
-    ("names", "short"),
-    [
-        (["a-grpo-n4-seed0", "a-pods-n4-seed0"], ["grpo", "pods"]),
-        (["a-pods-n8-seed0", "a-pods-n8-seed10"], ["seed0", "seed10"]),
-        (["a-pods", "a-pods-lr-1"], ["a-pods", "lr-1"]),
-        (["a", "", "b"], ["a", "", "b"]),
-        (["a-b", "", ""], ["a-b", "", ""]),
-        (["a-a", "a-a-a"], ["a-a", "a"]),
-    ],
-    ids=["arms", "seeds", "one more key", "one word", "one run", "the same word again"],
-)
-def test_names_of_runs_are_what_differs(names, short):
-    assert [scoreboard.shortened(names)[name] for name in names] == short
-
-
 def stupid_pass_at_k(row: list[int], k: int) -> float:
     return float(np.mean([any(subset) for subset in combinations(row, k)]))
 

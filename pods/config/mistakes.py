@@ -49,8 +49,8 @@ def validated(schema: type[Config], values: dict[str, Any], prefix: str = "") ->
 def _mistake(error: ValidationError, schema: type[Section], values: dict[str, Any]) -> str:
     """One line for the first wrong value, unknown key, or key without a value."""
     problems = error.errors()
-    # The name of the run comes after the values that are parts of it.
-    first = min(problems, key=lambda wrong: wrong["loc"] == ("run",))
+    # A renamed key is also missing. The name of the run comes after the values in it.
+    first = min(problems, key=lambda wrong: (wrong["type"] == "missing", wrong["loc"] == ("run",)))
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         typed = key.removesuffix(".name")  # the file of a group has its name

@@ -229,9 +229,10 @@ def score(plan: Plan) -> dict[str, Details]:
             for length in generate(plan, engine, target, repeats[target.name]):
                 bar.update(length)
             scored[target.name] = sum_up(plan, target)
-            if repeats[target.name]:
-                shares = (f"{task} {share(x):.1%}" for task, x in scored[target.name].items())
-                bar.write(f"{target.name}: {', '.join(shares)} correct", file=sys.stderr)
+            for task, details in scored[target.name].items() if repeats[target.name] else ():
+                first = next(iter(details["rewards"].values()))  # of the graders
+                correct = first["correct"]["mean"]
+                bar.write(f"{target.name}: {task} {correct:.1%} correct", file=sys.stderr)
     return scored
 
 
@@ -296,8 +297,3 @@ def sum_up(plan: Plan, target: Target) -> Details:
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)
     return {task: details for task, (_, details) in by_task.items()}
-
-
-def share(details: dict[str, Any]) -> float:
-    """Of correct completions by the first grader."""
-    return next(iter(details["rewards"].values()))["correct"]["mean"]
