@@ -52,7 +52,9 @@ def arm(*, _root_: DictConfig) -> str:
     if _root_.advantage != "kept":
         names.append(without_file(_root_.advantage))
     if _root_.task.name == "own":
-        source = re.sub(r"\.\w+$", "", without_folder(_root_.task.source))
+        # path/to/file.csv -> file, and org/name:subset -> name:subset
+        last = str(_root_.task.source).rstrip("/").rpartition("/")[2]
+        source = re.sub(r"\.\w+$", "", last)
         names.append(shortened(as_part(source), LONGEST))
     if OmegaConf.is_dict(_root_.rewards.functions):
         names += _root_.rewards.functions
@@ -62,11 +64,6 @@ def arm(*, _root_: DictConfig) -> str:
 def without_file(function: object) -> str:
     """path/to/file.py:function -> function; without one, the file, which is refused later."""
     return re.split("[:/]", str(function))[-1]
-
-
-def without_folder(source: object) -> str:
-    """path/to/file.csv -> file.csv, and org/name:subset -> name:subset."""
-    return str(source).rstrip("/").rpartition("/")[2]
 
 
 OmegaConf.register_new_resolver("arm", arm, replace=True)
