@@ -88,10 +88,6 @@ def dry_run_on_first_rows(
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     refuse_rows(args, train_dataset, eval_dataset)
     names = numbered([name_of(reward) for reward in rewards], args.correct)
-    if args.reward_weights is not None and len(args.reward_weights) != len(names):
-        raise ValueError(
-            f"reward_weights={args.reward_weights}: must be one for each of {', '.join(names)}"
-        )
     P = args.generation_batch_size // args.num_generations
     dry_run(
         function,

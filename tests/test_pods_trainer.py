@@ -682,7 +682,6 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 8.0}, {}, "rollouts_per_prompt=8.0: A whole number: "),
     ({"algorithm": "dapo", "rule": "random"}, {}, "rule=random: algorithm=dapo has no rule; leave"),
     ({"algorithm": "dapo", "rule_kwargs": {"q": 1}}, {}, "rule=max_variance rule_kwargs={'q': 1}"),
-    ({"reward_weights": [1.0, 2.0]}, {}, r"reward_weights=\[1.0, 2.0\]: must be one for each of l"),
     ({}, {"algorithm": unasked}, "reads batch.logprobs; write unasked.reads_logprobs = True below"),
     ({}, {"algorithm": of_an_earlier_release}, "draws_m is called samples_m now"),
 ]
