@@ -219,21 +219,12 @@ def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
 
 
 def files(config: TrainConfig) -> Iterator[str]:
-    """No file or folder is missing, or in the way of the run's."""
+    """The name of the run fits into those of its files, and the files that it reads are there."""
     size = len(os.fsencode(config.run))
     if size > LONGEST_RUN:
         yield (
             f"run={config.run}: has {size} bytes, and files are named after it; "
             f"set a name of at most {LONGEST_RUN}"
-        )
-    path = Path(config.output_dir) / config.run
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not nearest.is_dir():
-        yield f"output_dir={config.output_dir}: {nearest} is a file; choose another output_dir"
-    elif not os.access(nearest, os.W_OK):
-        yield (
-            f"output_dir={config.output_dir}: {nearest} may not be written; "
-            "choose another output_dir"
         )
     built_in = splits.TASKS.get(config.task.name)
     if built_in and config.data_dir and not built_in.rows and "train" in built_in.splits:
