@@ -16,10 +16,12 @@ def help_text(title: str, folder: Path, name: str) -> str:
         if (folder / f"{file}.yaml").is_file():  # else it is a node of pods/config/command.py
             parts.append((folder / f"{file}.yaml").read_text())
     for group, default in groups:
-        choices = sorted(path.stem for path in (folder / group).glob("[!_]*.yaml"))
-        parts.append(f"{group}={default}, any of {', '.join(choices)}")
-        file = folder / group / f"{default}.yaml"
-        if file.is_file() and "@package _global_" not in file.read_text():
-            parts.append(indent(file.read_text(), "  "))
+        files = (folder / group).glob("[!_]*.yaml")
+        texts = {file.stem: file.read_text() for file in sorted(files, key=lambda file: file.stem)}
+        choices = ", ".join(texts)
+        parts.append(f"{group}={default}, any of {choices}")
+        keys = texts.get(default, "@package _global_")
+        if "@package _global_" not in keys:
+            parts.append(indent(keys, "  "))
     whole = [part.strip("\n") for part in parts if part.strip()]
     return "\n\n".join(whole)

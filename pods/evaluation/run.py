@@ -3,7 +3,6 @@
 A finished repeat is on disk at once, and a restart generates only the missing ones.
 """
 
-import errno
 import json
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from pods import files
-from pods.config.errors import OutOfMemory, RunFailed, UserError
+from pods.config.errors import OutOfMemory, UserError
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights
 from pods.engines import Engine, Limits, Sampling, Work, choose
@@ -36,7 +35,6 @@ from pods.runs.results import GREEDY
 from pods.scoring import Reward
 
 Details = dict[str, dict[str, Any]]  # task -> scores
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,6 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
             "gpu_memory_utilization if vllm shares the card"
-        ) from error
-    except OSError as error:
-        if error.errno not in UNWRITABLE:
-            raise
-        raise RunFailed(
-            f"{error.filename}: {error.strerror}; make room or give leave to write there; "
-            "the same command goes on, finished repeats stay"
         ) from error
 
 
