@@ -1,6 +1,5 @@
 """What is found out before a model loads: reward functions, rows and algorithm of a training."""
 
-import inspect
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import cycle, islice
@@ -31,7 +30,6 @@ if TYPE_CHECKING:  # TRL and datasets: a mistake in a config waits for neither
 
     from pods.pods_config import PodsConfig
 
-OF_PROMPTS = ("prompt", "completion", "completion_ids")  # columns that no reward receives
 CORRECT_SHARES = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
@@ -42,11 +40,9 @@ def refuse_multi_turn(**arguments: object) -> None:
             raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
 
 
-def refuse_rows(
-    args: "PodsConfig", rewards: list, train_dataset: object, eval_dataset: object
-) -> None:
-    """Raise ValueError for a data set that is none, or whose rows a reward function or the trainer
-    cannot take. One for evaluation counts if there are evaluations."""
+def refuse_rows(args: "PodsConfig", train_dataset: object, eval_dataset: object) -> None:
+    """Raise ValueError for a data set that is none, or has no column prompt. One for evaluation
+    counts if there are evaluations."""
     sets = {"train_dataset": train_dataset}
     if args.eval_strategy != "no":
         sets |= eval_dataset if isinstance(eval_dataset, dict) else {"eval_dataset": eval_dataset}
@@ -62,7 +58,6 @@ def refuse_rows(
         if "prompt" not in row:
             columns = f"no column prompt, but {', '.join(row)}" if row else "no rows"
             raise ValueError(f"{name}: has {columns}")
-        refuse_signatures(rewards, [] if args.remove_unused_columns else [*row])
 
 
 def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
@@ -91,12 +86,8 @@ def dry_run_on_first_rows(
     if reward_funcs in (None, []):
         raise ValueError(f"reward_funcs={reward_funcs}: a reward function is required")
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    refuse_rows(args, rewards, train_dataset, eval_dataset)
+    refuse_rows(args, train_dataset, eval_dataset)
     names = numbered([name_of(reward) for reward in rewards], args.correct)
-    if args.reward_weights is not None and len(args.reward_weights) != len(names):
-        raise ValueError(
-            f"reward_weights={args.reward_weights}: must be one for each of {', '.join(names)}"
-        )
     P = args.generation_batch_size // args.num_generations
     dry_run(
         function,
@@ -131,26 +122,6 @@ def numbered(names: list[str], correct: str | None) -> list[str]:
             f"correct={correct}: no reward function; one of {', '.join(names)}, or None"
         )
     return names
-
-
-def refuse_signatures(rewards: Sequence[object], columns: Sequence[str]) -> None:
-    """Raise ValueError if a reward function does not take what TRL calls it with, columns of the
-    data set among it. It is not called: a reward may cost money or write files."""
-    names = ["prompts", "completions", "completion_ids", "trainer_state"]
-    names += [name for name in columns if name not in OF_PROMPTS]
-    for number, reward in enumerate(rewards):
-        if not callable(reward) and not isinstance(reward, str):
-            raise ValueError(f"reward_funcs[{number}]={reward}: is neither a function nor a model")
-        if not inspect.isfunction(reward):  # a reward model, or TRL finds it out
-            continue
-        try:
-            signature = inspect.signature(reward, follow_wrapped=False)
-            signature.bind(**dict.fromkeys([*names, "log_extra", "log_metric"]))
-        except TypeError as error:
-            raise ValueError(
-                f"reward function {reward.__name__} cannot be called: {error}; TRL calls it with "
-                f"the keywords {', '.join(names)} and others, so name those that it needs, and **_"
-            ) from None
 
 
 def take(prompts: Iterator[Prompt], streamed: bool, count: int) -> list[Prompt]:

@@ -91,19 +91,14 @@ def aside(path: Path) -> Path:
 
 
 def append(path: Path, record: JsonObject) -> None:
-    """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line is
-    moved to set-aside/ first, because it would spoil this one. Raises OSError."""
+    """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line
+    gets an end first: it cannot be read, but spoils no other. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with named_errors(path), open(path, "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # what another process has half written is not torn
         file.seek(0)
-        torn = file.read().rpartition(b"\n")[2]
-        if torn:
-            target = aside(path)
-            target.write_bytes(torn)
-            file.truncate(file.tell() - len(torn))
-            print(f"{path}: its last line is torn; it is in {target} now", file=sys.stderr)
-        write_through(file, json.dumps(record).encode() + b"\n")
+        end = b"" if file.read()[-1:] in (b"", b"\n") else b"\n"
+        write_through(file, end + json.dumps(record).encode() + b"\n")
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,11 @@ Where it is faster: docs/gpu.md. It needs bitsandbytes (uv sync --extra gpu), bu
 
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from safetensors import SafetensorError
 
 from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, Section, Text
-from pods.files import remove_old
+from pods.models import new_folder
 
 
 class DequantizeConfig(Section):
@@ -48,16 +45,9 @@ def main(config: DequantizeConfig) -> None:
     # Before any forward pass: on a CPU with AVX512 that repacks the weights, and bitsandbytes
     # 0.50.2 then unpacks them to other numbers.
     copy = load_model(keys.path, keys.dtype, **settings).dequantize()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    remove_old(out.parent, ".dequantize-*")
-    with TemporaryDirectory(prefix=".dequantize-", dir=out.parent) as temporary:
-        folder = Path(temporary) / out.name
-        try:
-            copy.save_pretrained(folder)
-        except SafetensorError as error:  # of a full disk
-            raise OSError(f"{out}: {error}") from error
+    with new_folder(out) as folder:
+        copy.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        folder.rename(out)
     print(f"wrote {out}: model.path={out} model.load_in_4bit=false")
 
 

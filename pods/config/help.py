@@ -6,7 +6,8 @@ from textwrap import indent
 
 
 def help_text(title: str, folder: Path, name: str) -> str:
-    """What --help prints: the command's YAML with its comments, then each of its groups."""
+    """What --help prints: the command's YAML with its comments, then of each of its groups the
+    choices, and the keys of the default."""
     text = (folder / f"{name}.yaml").read_text()
     included = re.findall(r"(?m)^  - (?!_self_)(\w+)\b(?!:)", text)
     groups = re.findall(r"(?m)^  - (\w+): (\S+)", text)
@@ -15,17 +16,12 @@ def help_text(title: str, folder: Path, name: str) -> str:
         if (folder / f"{file}.yaml").is_file():  # else it is a node of pods/config/command.py
             parts.append((folder / f"{file}.yaml").read_text())
     for group, default in groups:
-        parts += group_help(folder / group, default)
+        files = (folder / group).glob("[!_]*.yaml")
+        texts = {file.stem: file.read_text() for file in sorted(files, key=lambda file: file.stem)}
+        choices = ", ".join(texts)
+        parts.append(f"{group}={default}, any of {choices}")
+        keys = texts.get(default, "@package _global_")
+        if "@package _global_" not in keys:
+            parts.append(indent(keys, "  "))
     whole = [part.strip("\n") for part in parts if part.strip()]
     return "\n\n".join(whole)
-
-
-def group_help(folder: Path, default: str) -> list[str]:
-    """The choices of a group, and the keys of its default with their comments."""
-    names = sorted(path.stem for path in folder.glob("[!_]*.yaml"))
-    choices = ", ".join(names)
-    parts = [f"{folder.name}={default}, any of {choices}"]
-    file = folder / f"{default}.yaml"
-    if file.is_file() and "@package _global_" not in file.read_text():
-        parts.append(indent(file.read_text(), "  "))
-    return parts

@@ -45,14 +45,12 @@ class Facts:
     resumable: tuple[
         str, ...
     ] = ()  # what a resume may change of it: "" everything, else beginnings
-    engine: bool = False  # such a change is said
     alike: bool = False  # runs that are averaged must agree in it
     private: bool = False  # of this machine: in no exported folder
     trl: tuple[str, ...] = ()  # arguments of GRPOConfig that follow from it, beside _trl.yaml's
 
 
 RESUMABLE = Facts(resumable=("",))
-ENGINE = Facts(engine=True)
 ALIKE = Facts(alike=True)
 PRIVATE = Facts(private=True)
 
@@ -354,10 +352,10 @@ class TrainConfig(Section):
     warm_up: bool
 
     engine: Annotated[
-        Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath, RESUMABLE, ENGINE
+        Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath, RESUMABLE
     ]
-    max_sequences: Annotated[PositiveInt | None, RESUMABLE, ENGINE]
-    vllm: Annotated[VllmKeys, RESUMABLE, ENGINE]
+    max_sequences: Annotated[PositiveInt | None, RESUMABLE]
+    vllm: Annotated[VllmKeys, RESUMABLE]
     guard: Annotated[GuardKeys, RESUMABLE]
 
     task: TaskKeys
@@ -367,7 +365,7 @@ class TrainConfig(Section):
     sampling: SamplingKeys
     optimizer: OptimizerKeys
     loss: LossKeys
-    trl: Annotated[Parameters, ENGINE, Facts(resumable=("use_vllm.", "vllm_mode.", "vllm_server_"))]
+    trl: Annotated[Parameters, Facts(resumable=("use_vllm.", "vllm_mode.", "vllm_server_"))]
 
     def moved(self, path: str | None, data_dir: str | None = None) -> "TrainConfig":
         """With the places of model and data that a command replaces."""

@@ -1,7 +1,6 @@
 """The price list that `clock=` names: the seconds of a step on a machine."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -22,7 +21,8 @@ def read_prices(clock: str) -> Prices:
             f"clock={clock}: no such file; set measured, {names}, or a YAML file with prices"
         )
     try:
-        values = PRICES.get(clock) or _content(file)
+        # As Hydra reads a file: 1e-1 is a number, which PyYAML takes for a text.
+        values = PRICES.get(clock) or OmegaConf.to_container(OmegaConf.load(file), resolve=False)
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException) as error:
         reason = one_line(error)
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
@@ -32,8 +32,3 @@ def read_prices(clock: str) -> Prices:
     if prices.fixed + prices.generate + prices.update == 0:
         raise UserError(f"clock={clock}: every step is free; give {file} a price above 0")
     return prices
-
-
-def _content(file: Path) -> Any:
-    """As Hydra reads a file: 1e-1 is a number, which PyYAML takes for a text."""
-    return OmegaConf.to_container(OmegaConf.load(file), resolve=False)

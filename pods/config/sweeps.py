@@ -2,15 +2,16 @@
 run may change is in the name only if a sweep is over it."""
 
 import hashlib
-import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from pods.config.errors import UserError
@@ -51,7 +52,9 @@ def arm(*, _root_: DictConfig) -> str:
     if _root_.advantage != "kept":
         names.append(without_file(_root_.advantage))
     if _root_.task.name == "own":
-        source = re.sub(r"\.\w+$", "", without_folder(_root_.task.source))
+        # path/to/file.csv -> file, and org/name:subset -> name:subset
+        last = str(_root_.task.source).rstrip("/").rpartition("/")[2]
+        source = re.sub(r"\.\w+$", "", last)
         names.append(shortened(as_part(source), LONGEST))
     if OmegaConf.is_dict(_root_.rewards.functions):
         names += _root_.rewards.functions
@@ -61,11 +64,6 @@ def arm(*, _root_: DictConfig) -> str:
 def without_file(function: object) -> str:
     """path/to/file.py:function -> function; without one, the file, which is refused later."""
     return re.split("[:/]", str(function))[-1]
-
-
-def without_folder(source: object) -> str:
-    """path/to/file.csv -> file.csv, and org/name:subset -> name:subset."""
-    return str(source).rstrip("/").rpartition("/")[2]
 
 
 OmegaConf.register_new_resolver("arm", arm, replace=True)
@@ -91,21 +89,15 @@ def swept(overrides: list[str], multirun: bool) -> list[str]:
 def expanded(overrides: list[str]) -> list[list[str]]:
     """The overrides of each job of a sweep, as Hydra's own sweeper makes them; none if another one
     is chosen, or if the values are random or found on the disk."""
-    choices = {}
-    for override in parsed(overrides):
-        if override.key_or_group == "hydra/sweeper":
-            return []
-        key = override.get_key_element()
-        if override.is_hydra_override():
-            continue
-        if not override.is_sweep_override():
-            choices[key] = [override.get_value_element_as_str()]
-        elif override.is_discrete_sweep() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
-            choices[key] = [*override.sweep_string_iterator()]
-        else:
-            return []
-    values = itertools.product(*choices.values())
-    return [[f"{key}={value}" for key, value in zip(choices, job, strict=True)] for job in values]
+    every = parsed(overrides)
+    if any(override.key_or_group == "hydra/sweeper" for override in every):
+        return []
+    ours = [override for override in every if not override.is_hydra_override()]
+    try:
+        (jobs,) = BasicSweeper.split_arguments(ours, max_batch_size=None)
+    except HydraException:
+        return []
+    return jobs
 
 
 def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Compose) -> str:

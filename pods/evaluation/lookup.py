@@ -46,22 +46,16 @@ def known_runs(output_dir: Path) -> list[str]:
     return sorted((path.parents[1].name for path in paths), key=run_order)
 
 
-def folder_of(config: OneCheckpoint) -> Path:
-    """The folder of the run; a pattern for it becomes its name. Raises UserError unless it is
-    one."""
-    names = runs([config.run], config.output_dir)
-    if len(names) > 1:
-        raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
-    config.run = names[0]
-    return config.output_dir / config.run
-
-
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
     the run becomes its name. Raises UserError before anything heavy loads."""
     if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
         raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
-    folder = folder_of(config)
+    names = runs([config.run], config.output_dir)
+    if len(names) > 1:
+        raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
+    config.run = names[0]
+    folder = config.output_dir / config.run
     training = load_config(folder / SAVED).moved(config.model_path)
     step = config.checkpoint.removeprefix("checkpoint-")
     store = Store(config.results_dir, config.run)

@@ -3,7 +3,6 @@
 A finished repeat is on disk at once, and a restart generates only the missing ones.
 """
 
-import errno
 import json
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from pods import files
-from pods.config.errors import OutOfMemory, RunFailed, UserError
+from pods.config.errors import OutOfMemory, UserError
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights
 from pods.engines import Engine, Limits, Sampling, Work, choose
@@ -36,7 +35,6 @@ from pods.runs.results import GREEDY
 from pods.scoring import Reward
 
 Details = dict[str, dict[str, Any]]  # task -> scores
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 @dataclass(frozen=True)
@@ -66,13 +64,6 @@ def evaluate(config: EvaluateConfig, run: str | None) -> Scoreboard:
         raise OutOfMemory(
             f"max_sequences={config.max_sequences}: the device is out of memory; lower it, or "
             "gpu_memory_utilization if vllm shares the card"
-        ) from error
-    except OSError as error:
-        if error.errno not in UNWRITABLE:
-            raise
-        raise RunFailed(
-            f"{error.filename}: {error.strerror}; make room or give leave to write there; "
-            "the same command goes on, finished repeats stay"
         ) from error
 
 
@@ -229,9 +220,10 @@ def score(plan: Plan) -> dict[str, Details]:
             for length in generate(plan, engine, target, repeats[target.name]):
                 bar.update(length)
             scored[target.name] = sum_up(plan, target)
-            if repeats[target.name]:
-                shares = (f"{task} {share(x):.1%}" for task, x in scored[target.name].items())
-                bar.write(f"{target.name}: {', '.join(shares)} correct", file=sys.stderr)
+            for task, details in scored[target.name].items() if repeats[target.name] else ():
+                first = next(iter(details["rewards"].values()))  # of the graders
+                correct = first["correct"]["mean"]
+                bar.write(f"{target.name}: {task} {correct:.1%} correct", file=sys.stderr)
     return scored
 
 
@@ -296,8 +288,3 @@ def sum_up(plan: Plan, target: Target) -> Details:
         by_task[q.task] = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
     target.publish(by_task)
     return {task: details for task, (_, details) in by_task.items()}
-
-
-def share(details: dict[str, Any]) -> float:
-    """Of correct completions by the first grader."""
-    return next(iter(details["rewards"].values()))["correct"]["mean"]

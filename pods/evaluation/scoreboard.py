@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,6 @@ def show(boards: Sequence[Scoreboard]) -> None:
         values = {name: {*table[name]} - {""} for name in NAMES}
         shared = [name for name, own in values.items() if len(own) <= 1]
         print(", ".join(f"{name} {value}" for name in shared for value in values[name]))
-        table["run"] = table["run"].map(shortened([*table["run"]]))
         table = table.sort_values("task", kind="stable")  # the policies of a task together
         print(table.drop(columns=shared).to_string(index=False))
         notes = ["[ ]: 95 % interval"]
@@ -94,18 +92,6 @@ def show(boards: Sequence[Scoreboard]) -> None:
     files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
         print(f"wrote {', '.join(files)}")
-
-
-def shortened(names: list[str]) -> dict[str, str]:
-    """name -> what stands between the words, divided by dashes, with which all names begin and end;
-    "" is no name."""
-    words = {name: name.split("-") for name in names if name}
-    start = len(commonprefix([*words.values()]))  # noqa: RUF071 - of lists
-    end = len(commonprefix([own[start:][::-1] for own in words.values()]))  # noqa: RUF071 - of lists
-    short = {"": ""}
-    for name, own in words.items():
-        short[name] = "-".join(own[start : len(own) - end]) or name
-    return short
 
 
 def spread(share: dict[str, float]) -> str:

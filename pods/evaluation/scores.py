@@ -7,10 +7,10 @@ the repeat.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import comb
 from typing import Any
 
 import numpy as np
+from scipy.special import comb
 
 from pods import rewards
 from pods.batch import Row
@@ -151,8 +151,8 @@ def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> 
 def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
     """(questions,) chance that k repeats sampled without replacement hold a correct one,
     1 - C(n - c, k) / C(n, k) (Chen et al. 2021, eq. 1); correct: (questions, repeats) of 0/1."""
-    n = np.shape(correct)[1]
-    return np.array([1.0 - comb(n - int(c), k) / comb(n, k) for c in np.sum(correct, axis=1)])
+    n = correct.shape[1]
+    return 1 - comb(n - correct.sum(axis=1), k) / comb(n, k)
 
 
 def interval(values: np.ndarray) -> Interval:

@@ -22,7 +22,7 @@ from pods.batch import Row
 from pods.config.command import load_config
 from pods.config.errors import RunFailed, UserError
 from pods.config.functions import code_of, file_of
-from pods.config.keys import TrainConfig, changes, flat, has, may_change
+from pods.config.keys import TrainConfig, changes, flat, may_change
 from pods.files import aside, write_atomic
 from pods.models import weights
 from pods.runs import checkpoints
@@ -172,8 +172,6 @@ class RunFolder:
                 change += f" by {changed['max_steps']}"
             if not may_change(key):
                 refused.append(change)
-            elif has("engine", key) and "(auto ->" not in change:
-                ranks.say(f"run={run} resumes with another engine: {change}")
         if refused:
             raise UserError(
                 f"run={run} was started with another config: {', '.join(refused)}; "

@@ -137,13 +137,7 @@ def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
     yield from splits.problems(config.task)
     if functions.is_path(config.engine):
-        own = functions.load("engine", config.engine)
-        for name in ("generate", "__enter__", "__exit__"):
-            if isinstance(own, type) and not hasattr(own, name):
-                yield (
-                    f"engine={config.engine}: {own.__name__} has no {name}; it must be a context "
-                    "manager with a method generate (pods/engines/__init__.py)"
-                )
+        functions.load("engine", config.engine)
     if config.task.gold and functions.is_path(config.task.gold):
         functions.load("task.gold", config.task.gold)
 
@@ -225,21 +219,12 @@ def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
 
 
 def files(config: TrainConfig) -> Iterator[str]:
-    """No file or folder is missing, or in the way of the run's."""
+    """The name of the run fits into those of its files, and the files that it reads are there."""
     size = len(os.fsencode(config.run))
     if size > LONGEST_RUN:
         yield (
             f"run={config.run}: has {size} bytes, and files are named after it; "
             f"set a name of at most {LONGEST_RUN}"
-        )
-    path = Path(config.output_dir) / config.run
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not nearest.is_dir():
-        yield f"output_dir={config.output_dir}: {nearest} is a file; choose another output_dir"
-    elif not os.access(nearest, os.W_OK):
-        yield (
-            f"output_dir={config.output_dir}: {nearest} may not be written; "
-            "choose another output_dir"
         )
     built_in = splits.TASKS.get(config.task.name)
     if built_in and config.data_dir and not built_in.rows and "train" in built_in.splits:

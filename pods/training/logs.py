@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import mean
+from textwrap import indent
 from typing import Any
 
 from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
@@ -27,7 +28,7 @@ from pods.rollouts import Record
 from pods.runs import rollout_log
 
 Logger = Callable[[int, Metrics, Record], None]  # (step, its metrics, its rollouts)
-COLUMNS = ("completion", "reward", "advantage", "kept")  # of a table of completions
+COLUMNS = ["prompt", "completion", "reward", "advantage", "kept"]  # of a table of completions
 EVERY = 10.0  # s between two lines on the console
 OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a generation
     "loss",
@@ -152,41 +153,27 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[tuple[GeneralTracker
 
 
 def log_to_wandb(tracker: WandBTracker, step: int, metrics: Metrics, record: Record) -> None:
-    """The metrics, and a table of the completions of one prompt."""
-    import wandb  # only where it is asked for
-
-    prompt, rows = completions(step, record)
-    table = wandb.Table(["prompt", *COLUMNS], [[prompt, *row] for row in rows])
-    tracker.log(metrics | {"completions": table}, step=step)
+    """The metrics, and a table of the completions of the first prompt; the advantage of one that is
+    not kept is None."""
+    first = next(rollout_log.records(step, record, "first"))
+    advantages = dict(zip(first["kept"], first["advantages"], strict=True))
+    rewards = zip(first["completions"], first["total"], strict=True)
+    rows = [
+        [first["prompt"], text, reward, advantages.get(i), i in advantages]
+        for i, (text, reward) in enumerate(rewards)
+    ]
+    tracker.log(metrics, step=step)
+    tracker.log_table("completions", COLUMNS, rows, step=step)
 
 
 def log_to_tensorboard(
     tracker: TensorBoardTracker, step: int, metrics: Metrics, record: Record
 ) -> None:
-    """The metrics, and the completions of one prompt as a table in Markdown."""
+    """The metrics, and the record of the first prompt, with its completions, as JSON."""
     tracker.log(metrics, step=step)
-    prompt, rows = completions(step, record)
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
-    table = "\n".join("| " + " | ".join(map(in_cell, line)) + " |" for line in lines)
-    tracker.writer.add_text("completions", f"{in_cell(prompt)}\n\n{table}", step)
-
-
-def completions(step: int, record: Record) -> tuple[str, list[list]]:
-    """The first prompt of the step, and a row of COLUMNS for each of its n completions; the
-    advantage of one that is not kept is None."""
     first = next(rollout_log.records(step, record, "first"))
-    advantages = dict(zip(first["kept"], first["advantages"], strict=True))
-    rows = [
-        [str(text), reward, advantages.get(i), i in advantages]
-        for i, (text, reward) in enumerate(zip(first["completions"], first["total"], strict=True))
-    ]
-    return str(first["prompt"]), rows
-
-
-def in_cell(value: object) -> str:
-    """A value in a table of Markdown, where a completion must not end its cell."""
-    text = re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", str(value))
-    return "<br>".join(text.splitlines())
+    content = json.dumps(first, indent=1, ensure_ascii=False)
+    tracker.writer.add_text("completions", indent(content, "    "), step)  # a block of code
 
 
 class Console:

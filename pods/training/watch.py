@@ -2,21 +2,11 @@
 
 from collections import deque
 from statistics import fmean, pstdev
-from typing import NamedTuple
 
 from pods.config.keys import TrainConfig
 from pods.metrics import Metrics
 
 WINDOW = 50  # steps
-
-
-class Signs(NamedTuple):
-    """What the watch reads of a step's metrics."""
-
-    zero_variance: bool  # all rewards of each prompt are equal
-    reward: float | None  # mean; None: no rollout got one
-    clipped: float  # share of the rollouts
-    trained: bool  # on a rollout at least
 
 
 class Watch:
@@ -25,7 +15,7 @@ class Watch:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.problem = ""
-        self.steps: deque[Signs] = deque(maxlen=WINDOW)
+        self.steps: deque[Metrics] = deque(maxlen=WINDOW)
         self.best = float("-inf")  # highest mean reward of a window
         # Under v1 a correct answer earns no format, so that its absence says nothing.
         rewards = config.rewards
@@ -33,26 +23,20 @@ class Watch:
 
     def __call__(self, line: Metrics) -> Metrics:
         """Take the metrics of a step; returns those of the window."""
-        self.steps.append(
-            Signs(
-                zero_variance=line.get("all/zero_variance_groups") == 1,
-                reward=line.get("all/reward_mean"),
-                clipped=line.get("all/clipped_ratio", 0),
-                trained="kept/completion_length_mean" in line,
-            )
-        )
+        self.steps.append(line)
         self.formed |= line.get("all/format_mean", 0) > 0
-        without_signal = sum(step.zero_variance for step in self.steps)
+        without_signal = sum(step.get("all/zero_variance_groups") == 1 for step in self.steps)
         metrics = {"watch/steps_without_signal": float(without_signal)}
-        rewards = [step.reward for step in self.steps if step.reward is not None]
+        # A step has no mean reward if no rollout got one.
+        rewards = [step["all/reward_mean"] for step in self.steps if "all/reward_mean" in step]
         if len(self.steps) == WINDOW and rewards:
             reward = fmean(rewards)
             self.best = max(self.best, reward)
-            self.problem = self.problem or self.sign(rewards)
+            self.problem = self.problem or self.sign(rewards, without_signal)
             metrics["watch/reward_lost"] = self.best - reward
         return metrics
 
-    def sign(self, rewards: list[float]) -> str:
+    def sign(self, rewards: list[float], without_signal: int) -> str:
         """What is wrong with a full window of steps, and what to change; "" if nothing is."""
         reward = fmean(rewards)
         lost = self.best - reward
@@ -62,16 +46,16 @@ class Watch:
                 f"in {WINDOW} steps the mean reward fell from {self.best:.3g} to {reward:.3g}; "
                 f"lower optimizer.learning_rate={rate}, or raise loss.beta"
             )
-        clipped = fmean(step.clipped for step in self.steps) > 0.5
+        clipped = fmean(step.get("all/clipped_ratio", 0) for step in self.steps) > 0.5
         limit = self.config.sampling.max_completion_length
         longer = f"most rollouts are clipped: raise sampling.max_completion_length={limit}"
-        if all(step.zero_variance for step in self.steps):
+        if without_signal == WINDOW:
             easier = "choose harder or easier questions, or raise rollouts_per_prompt"
             return (
                 f"in {WINDOW} steps all rewards of a prompt are equal (mean {reward:.3g}): "
                 f"there is no signal; {longer if clipped else easier}"
             )
-        if not any(step.trained for step in self.steps):
+        if not any("kept/completion_length_mean" in step for step in self.steps):
             return (
                 f"in {WINDOW} steps no rollout was trained on: algorithm={self.config.algorithm} "
                 "returns none; correct it, or take another"
