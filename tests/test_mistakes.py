@@ -115,11 +115,11 @@ class PlotConfig(FigureConfig):
     out_dir: Text
 
 
-LABELS = ["GRPO", "Größe", "基线", "GRPO (lr=1e-6)", "$", "n = 8", "b's", "100 %", "a/b"]
+LABELS = ["GRPO", "Größe", "基线", "GRPO (lr=1e-6)", "$", "n = 8", "b's", "100 %", "a/b", "#1"]
 
 
 @pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("pattern", ["a-*", "größe-*"])
+@pytest.mark.parametrize("pattern", ["a-*", "b-seed[123]", "größe-*"])
 def test_a_label_can_be_typed_or_the_hint_can(monkeypatch, capsys, label, pattern):
     """The answer to a label without the quotes of Hydra has them, and is read as it was meant."""
     seen = []
@@ -133,7 +133,7 @@ def test_a_label_can_be_typed_or_the_hint_can(monkeypatch, capsys, label, patter
     assert seen[0].runs == {label: [pattern], "B": ["b"]}
 
 
-@pytest.mark.parametrize("names", ["run-seed[01]", "größe", "[größe,b]", "a b=c"])
+@pytest.mark.parametrize("names", ["run-seed[01]", "größe", "[a,b-seed[01]]", "[größe,b]", "a b=c"])
 def test_a_name_of_a_run_can_be_typed_or_the_hint_can(monkeypatch, capsys, names):
     seen = []
     evaluate = command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")(seen.append)

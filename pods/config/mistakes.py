@@ -1,6 +1,7 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
 import errno
+import json
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -19,8 +20,7 @@ from pods.config.errors import UserError, one_line
 from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
-# key=value; a list or a dictionary is whole, not cut at a space by the shell.
-WHOLE = re.compile(r"[\w.]+=([^\[{].*|\[.*\]|\{.*\})", re.DOTALL)
+WORD = r"""[^\s,\[\]{}:"']+(?:\[[^\]]*\][^\s,\[\]{}:"']*)*"""
 
 # What people type for a key that has another name.
 SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
@@ -84,7 +84,9 @@ def _key_and_value(location: Sequence[str | int], values: dict[str, Any]) -> tup
 
 def is_known(key: str, schema: type[Section]) -> bool:
     """Whether a schema has the key, or a dictionary that it is in."""
-    return key in keys(schema) or any(key.startswith(f"{name}.") for name in dictionaries(schema))
+    parts = key.split(".")
+    parents = {".".join(parts[:count]) for count in range(1, len(parts))}
+    return key in keys(schema) or not parents.isdisjoint(dictionaries(schema))
 
 
 def nearest_key(key: str, schema: type[Section]) -> str:
@@ -116,10 +118,11 @@ def explain(error: BaseException) -> str:
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
             return f"{group}={name}: must be one of {choices}"
         case OverrideParseException():
+            key, _, value = error.override.partition("=")
+            typed = in_quotes(key, value)
             remedy = "no spaces around =, and quotes for the shell"
-            if WHOLE.fullmatch(error.override):  # a list in quotes is read as YAML (keys.Section)
-                key, _, value = error.override.partition("=")
-                remedy = f"needs quotes inside quotes: {typed_as(key, value)}"
+            if typed:
+                remedy = f"needs quotes inside quotes: {typed}"
             return f"{error.override}: cannot be read as key=value; {remedy}"
         case ConfigCompositionException() if "Could not override" in str(error):
             key = str(error).split("'")[1]
@@ -133,3 +136,39 @@ def explain(error: BaseException) -> str:
                 place = error.filename2
             return f"{place}: {error.strerror}"
     return one_line(error)
+
+
+def in_quotes(key: str, value: str) -> str | None:
+    """key=value, which Hydra cannot read, with the quotes that it needs; None if none help."""
+    if not re.fullmatch(r"[\w.]+", key) or not value:
+        return None
+    if value[0] not in "[{":
+        return typed_as(key, value)
+    # Names of a dictionary take no quotes of Hydra's; as a text it is read as YAML.
+    is_whole = value[-1] == {"[": "]", "{": "}"}[value[0]]
+    return typed_as(key, words_in_quotes(value)) if is_whole else None
+
+
+def words_in_quotes(value: str) -> str:
+    """A list or a dictionary in YAML, as it was meant: words in quotes where they need them."""
+    value = value.strip()
+    if value[:1] == "[" and value[-1:] == "]":
+        return f"[{', '.join(map(words_in_quotes, split(value[1:-1])))}]"
+    if value[:1] == "{" and value[-1:] == "}":
+        pairs = [entry.partition(":") for entry in split(value[1:-1])]
+        texts = [f"{words_in_quotes(name)}: {words_in_quotes(rest)}" for name, _, rest in pairs]
+        return f"{{{', '.join(texts)}}}"
+    is_plain = re.fullmatch(r"[A-Za-z][\w./*?-]*|[\d.eE+-]+|\"[^\"]*\"", value, re.ASCII)
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas that are in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
