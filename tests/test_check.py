@@ -23,7 +23,7 @@ FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "go
 @pytest.fixture(autouse=True)
 def functions(tmp_path, monkeypatch):
     text = "".join(f"def {function}: ...\n" for function in FUNCTIONS)
-    (tmp_path / "my.py").write_text(text)
+    (tmp_path / "my.py").write_text(f"{text}class Engine:\n    def generate(self, works): ...\n")
     monkeypatch.chdir(tmp_path)
 
 
@@ -69,6 +69,7 @@ def functions(tmp_path, monkeypatch):
         (OWN + "task.question=''", ["task.question=: task=own needs it; set one of its columns"]),
         ("rewards.functions.a=my.py:none", ["rewards.functions.a=my.py:none", "no function none"]),
         ("engine=trl trl.vllm_mode=server rollouts_per_prompt=10", ["=10", "multiple of 4"]),
+        ("engine=my.py:Engine", ["engine=my.py:Engine: Engine has no __enter__", "generate"]),
         ("model.name=a/b", ["model.name=a/b", "folder name"]),
         ("engine=trl trl.use_vllm=false sampling.stop=[end]", ["['end']", "trl.use_vllm=false"]),
     ],

@@ -1,6 +1,7 @@
 """The metric lines: what they count, on the console, and in each tracker after a resume."""
 
 import json
+import re
 import struct
 from contextlib import ExitStack
 from pathlib import Path
@@ -69,8 +70,9 @@ def test_metrics_and_events_have_every_step(tmp_path):
     assert values == [(step, float(step)) for step in range(1, 6)]
     texts = events.Tensors("completions/text_summary")
     assert [event.step for event in texts] == [*range(1, 6)]
-    first = json.loads(texts[0].tensor_proto.string_val[0])
-    assert (first["prompt"], first["completions"]) == ("q?", TEXTS)
+    table = texts[0].tensor_proto.string_val[0].decode().split("\n")
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in table] == [6] * 5, "cells of a row"
+    assert table[2].startswith(r"| q? | a\|b | 0.0 | -1.0 | True |")
 
 
 def test_wandb_offline_holds_the_config_and_a_resume_has_the_same_run(tmp_path, monkeypatch, capfd):
@@ -132,7 +134,7 @@ def records_of(path: Path):
 
 
 def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"^logger=wandb: .*; log in, or leave it out"):
+    with pytest.raises(UserError, match=r"^logger=wandb: .*; log in, set WANDB_MODE=offline, or leave it out"):
         log(tmp_path, range(1), "logger=[wandb]")
     monkeypatch.setattr(check, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^logger=wandb: wandb is not installed; uv pip install"):

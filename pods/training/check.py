@@ -137,7 +137,13 @@ def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
     yield from splits.problems(config.task)
     if functions.is_path(config.engine):
-        functions.load("engine", config.engine)
+        own = functions.load("engine", config.engine)
+        for name in ("generate", "__enter__", "__exit__"):
+            if isinstance(own, type) and not hasattr(own, name):
+                yield (
+                    f"engine={config.engine}: {own.__name__} has no {name}; it must be a context "
+                    "manager with a method generate (pods/engines/__init__.py)"
+                )
     if config.task.gold and functions.is_path(config.task.gold):
         functions.load("task.gold", config.task.gold)
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import mean
-from textwrap import indent
 from typing import Any
 
 from accelerate.tracking import GeneralTracker, TensorBoardTracker, WandBTracker
@@ -115,8 +114,8 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
                 tracker.start()
             except Exception as error:  # of the tracker's own types
                 raise UserError(
-                    f"logger={tracker.name}: {one_line(error).rstrip('.')}; run `wandb login`, set "
-                    "WANDB_MODE=offline, or leave it out"
+                    f"logger={tracker.name}: {one_line(error).rstrip('.')}; "
+                    "log in, set WANDB_MODE=offline, or leave it out"
                 ) from error
             stack.callback(tracker.finish)
             if tracker.name == "wandb":
@@ -153,27 +152,37 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[tuple[GeneralTracker
 
 
 def log_to_wandb(tracker: WandBTracker, step: int, metrics: Metrics, record: Record) -> None:
-    """The metrics, and a table of the completions of the first prompt; the advantage of one that is
-    not kept is None."""
-    first = next(rollout_log.records(step, record, "first"))
-    advantages = dict(zip(first["kept"], first["advantages"], strict=True))
-    rewards = zip(first["completions"], first["total"], strict=True)
-    rows = [
-        [first["prompt"], text, reward, advantages.get(i), i in advantages]
-        for i, (text, reward) in enumerate(rewards)
-    ]
+    """The metrics, and a table of the completions of one prompt."""
     tracker.log(metrics, step=step)
-    tracker.log_table("completions", COLUMNS, rows, step=step)
+    tracker.log_table("completions", COLUMNS, completions(step, record), step=step)
 
 
 def log_to_tensorboard(
     tracker: TensorBoardTracker, step: int, metrics: Metrics, record: Record
 ) -> None:
-    """The metrics, and the record of the first prompt, with its completions, as JSON."""
+    """The metrics, and the same table in Markdown."""
     tracker.log(metrics, step=step)
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *completions(step, record)]
+    table = "\n".join("| " + " | ".join(map(in_cell, line)) + " |" for line in lines)
+    tracker.writer.add_text("completions", table, step)
+
+
+def completions(step: int, record: Record) -> list[list[Any]]:
+    """A row of COLUMNS for each of the n completions of the step's first prompt; the advantage of
+    one that is not kept is None."""
     first = next(rollout_log.records(step, record, "first"))
-    content = json.dumps(first, indent=1, ensure_ascii=False)
-    tracker.writer.add_text("completions", indent(content, "    "), step)  # a block of code
+    advantages = dict(zip(first["kept"], first["advantages"], strict=True))
+    rewards = zip(first["completions"], first["total"], strict=True)
+    return [
+        [str(first["prompt"]), str(text), reward, advantages.get(i), i in advantages]
+        for i, (text, reward) in enumerate(rewards)
+    ]
+
+
+def in_cell(value: object) -> str:
+    """A value in a table of Markdown, where a completion must not end its cell."""
+    text = re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", str(value))
+    return "<br>".join(text.splitlines())
 
 
 class Console:
