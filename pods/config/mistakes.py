@@ -20,7 +20,6 @@ from pods.config.errors import UserError, one_line
 from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
 
 Config = TypeVar("Config", bound=Section)
-WORD = r"""[^\s,\[\]{}:"']+(?:\[[^\]]*\][^\s,\[\]{}:"']*)*"""
 
 # What people type for a key that has another name.
 SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
@@ -84,9 +83,7 @@ def _key_and_value(location: Sequence[str | int], values: dict[str, Any]) -> tup
 
 def is_known(key: str, schema: type[Section]) -> bool:
     """Whether a schema has the key, or a dictionary that it is in."""
-    parts = key.split(".")
-    parents = {".".join(parts[:count]) for count in range(1, len(parts))}
-    return key in keys(schema) or not parents.isdisjoint(dictionaries(schema))
+    return key in keys(schema) or any(key.startswith(f"{name}.") for name in dictionaries(schema))
 
 
 def nearest_key(key: str, schema: type[Section]) -> str:
