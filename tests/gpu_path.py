@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import multiprocessing
 import os
 import sys
 from contextlib import nullcontext
@@ -439,16 +440,15 @@ def kept_by_the_loss(folder):
     core.lm_head.forward = hidden_states_or_logits
     trainer, _ = trainer_of(config, policy, folder)
     trained = [p for p in policy.model.parameters() if p.requires_grad]
-    weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
     kept: dict[int, int] = {}  # bytes by storage
 
     def note(tensor):
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+        kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     def noted(function):
+        @functools.wraps(function)  # Unsloth 2026.10.9 reads a default of its signature
         def call(*args, **named):
             with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
                 return function(*args, **named)
@@ -462,6 +462,8 @@ def kept_by_the_loss(folder):
             os.environ["UNSLOTH_GRPO_LOGPROB_RECOMPUTE"] = value
             kept.clear()
             loss = loss_of(model, inputs, *rest, **named)
+            for weight in model.parameters():  # where train() may have moved them
+                kept.pop(weight.untyped_storage().data_ptr(), None)
             bytes_of_a_token.append(sum(kept.values()) / int(inputs["completion_mask"].sum()))
             gradients.append(torch.autograd.grad(loss, trained, retain_graph=True))
         return loss
@@ -482,6 +484,27 @@ def kept_by_the_loss(folder):
     }
 
 
+def gemma_logits(value):
+    """The width of Gemma 3's `.logits` where Unsloth's loss asks for hidden states, if its loader
+    rewrote the model with this UNSLOTH_COMPILE_DISABLE. It does so once in a process."""
+    from unsloth.models._utils import unsloth_compile_transformers
+
+    os.environ.update(UNSLOTH_COMPILE_DISABLE=value, UNSLOTH_RETURN_HIDDEN_STATES="1")
+    unsloth_compile_transformers(torch.float32, "", ["gemma3"], fast_residual_stream=False)
+    shape = AutoConfig.for_model(
+        "gemma3_text",
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+    )
+    model = AutoModelForCausalLM.from_config(shape)
+    return model(torch.tensor([[1, 2, 3]])).logits.shape[-1]
+
+
 def unsloth_alone(folder):
     """What only Unsloth's side has: its loaders, and training on its engine."""
     import vllm
@@ -494,6 +517,9 @@ def unsloth_alone(folder):
     Vllm.generate = vllm.LLM.generate  # woken first
     source = inspect.getsource(sys.modules[trl.GRPOTrainer.__module__])
     vllm_generation.DistributedBackend = lambda accelerator: None
+    values = ["1", unsloth.ENVIRONMENT["UNSLOTH_COMPILE_DISABLE"]]
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        gemma = pool.map(gemma_logits, values, chunksize=1)
     loaders = (FastLanguageModel.from_pretrained, FastLanguageModel.get_peft_model, load_vllm)
     return {
         "loader": {f.__name__: parameters(f) for f in loaders},
@@ -502,6 +528,7 @@ def unsloth_alone(folder):
         "missing_names": [name for name in NAMES if name not in source],
         "notebook": notebook(folder / "notebook"),
         "four_bit": four_bit(),
+        "gemma_logits": gemma,
         "kept_by_the_loss": kept_by_the_loss(folder / "loss"),
         "settings": engine_settings(folder),
     }
