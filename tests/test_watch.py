@@ -46,14 +46,6 @@ def test_each_sign_is_named_with_the_key_to_change(overrides, steps, parts):
     assert len({*problems} - {""}) <= 1  # the first sign stays
 
 
-def test_a_step_keeps_a_few_numbers_and_not_its_line():
-    """A resumed run repeats each line of metrics.jsonl, of which there may be 100,000."""
-    watch = Watch(compose())
-    for _ in range(WINDOW + 1):
-        watch(GOOD)
-    assert list(watch.steps) == [(False, 0.8, 0.1, True)] * WINDOW
-
-
 def test_steps_without_any_reward_have_no_mean():
     watch = Watch(compose())
     unscored = {key: value for key, value in GOOD.items() if key != "all/reward_mean"}
