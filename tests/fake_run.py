@@ -1,5 +1,6 @@
 """A run as train.py leaves it, without training: random adapters on the tiny policy."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -72,3 +73,21 @@ def live_model(checkpoint):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.5
     return model.train()
+
+
+class Faulty:
+    """An engine whose log-probabilities are off, or that serves the base in place of the policy."""
+
+    def __init__(self, engine, base=False, offset=0.0):
+        self.engine, self.base, self.offset, self.asked = engine, base, offset, []
+
+    def generate(self, works, *, logprobs=False):
+        self.asked.append(logprobs)
+        for work in works:
+            served = replace(work, weights=None) if self.base else work
+            for _, groups in self.engine.generate([served], logprobs=logprobs):
+                yield work, [[self.shifted(c) for c in group] for group in groups]
+
+    def shifted(self, completion):
+        logprobs = completion.logprobs and [p + self.offset for p in completion.logprobs]
+        return replace(completion, logprobs=logprobs)
