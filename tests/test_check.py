@@ -305,8 +305,7 @@ def test_a_function_is_tried_on_made_up_rollouts(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("grades", [True, False], ids=["graded", "not graded"])
-@pytest.mark.parametrize("P", [1, 8])
+@pytest.mark.parametrize(("grades", "P"), [(True, 1), (False, 8)], ids=["graded", "not graded"])
 def test_every_built_in_algorithm_passes(name, grades, P):
     weight = f"rewards.weights.correctness={int(grades)}"
     check_algorithm(
