@@ -1,5 +1,6 @@
 """A run as train.py leaves it, without training: random adapters on the tiny policy."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def make_run(output_dir, run="fake", steps=(2, 4), scale=0.02, **changes):
     for step in steps:
         add_checkpoint(folder, step, scale)
     return folder
+
+
+def edit_config(path, **keys):
+    """Set keys, `__` for a dot, in a saved config."""
+    config = OmegaConf.load(path)
+    for key, value in keys.items():
+        OmegaConf.update(config, key.replace("__", "."), value, merge=False, force_add=True)
+    OmegaConf.save(config, path)
+
+
+def edit_json(path, **keys):
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
 
 
 def add_checkpoint(folder, step, scale=0.02, full=False):
