@@ -110,9 +110,7 @@ def test_cppo_keeps_the_largest_of_each_prompt_with_advantages_over_all(batch, e
     ("P", "m", "each", "prompts", "fresh"),
     [
         pytest.param(2, 8, 1, 16, 14, id="as published"),
-        pytest.param(2, 8, 3, 5, 3, id="16 // 3"),
         pytest.param(2, 8, None, 2, 0, id="m by default"),
-        pytest.param(2, 8, 16, 1, 0, id="above m: fewer"),
         pytest.param(1, 4, 99, 1, 0, id="above the budget"),
     ],
 )
@@ -148,12 +146,6 @@ def test_dapo_replaces_what_is_all_correct_whatever_its_total_reward():
     asked, value = drive("dapo", step_of(2, 4, 4), first, second)
     assert asked == [(["p0", "p1"], 4), (["f0"], 4)]
     assert kept_of(value) == list(range(4, 12))
-
-
-def test_dapo_goes_by_the_rewards_where_nothing_grades():
-    batch = groups([1.0, 1.1, 1.2, 1.3], [0.4, 1.5, 1.6, 0.7])
-    asked, value = drive("dapo", step_of(2, 4, 4), batch)
-    assert (len(asked), kept_of(value)) == (1, list(range(8)))
 
 
 NO_SIGNAL, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
@@ -346,8 +338,6 @@ def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     counts = Counter(i for rows in kept for i in rows[1:])
     low, high = binom.interval(1 - 1e-6, tries, 2 / 4)
     assert {i: counts[i] for i in range(2, 6) if not low <= counts[i] <= high} == {}, (low, high)
-    kinds = [batch.rewards[i] > 0.5 for i in kept_of(drive("roc", step_of(1, 6, 2), batch)[1])]
-    assert sorted(kinds) == [False, True]
 
 
 def test_a_prompt_without_any_reward_is_wrong_throughout():

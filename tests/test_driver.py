@@ -117,9 +117,7 @@ def test_a_wrong_algorithm_is_named_with_its_step_in_one_line(algorithm, message
 
 CHANGES = {  # metrics, rollout log, history and the rows of the update are made of these afterwards
     "rewards": lambda batch, kept: operator.isub(batch.rewards, 1),
-    "correct": lambda batch, kept: batch.correct.fill(True),
     "prompt": lambda batch, kept: batch.prompt.fill(0),
-    "lengths": lambda batch, kept: batch.lengths.sort(),
     "groups": lambda batch, kept: batch.groups[1].sort(),
     "values": lambda batch, kept: batch.by_function["reward"].fill(0),
     "functions": lambda batch, kept: operator.setitem(batch.by_function, "mine", kept),
@@ -196,7 +194,6 @@ def test_the_attributes_stay_where_an_algorithm_gets_parameters():
     [
         (np.ones(3), "shape"),
         (np.full(4, NAN), "finite numbers"),
-        (None, "shape"),
         ("no", "convert"),
     ],
 )

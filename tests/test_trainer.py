@@ -95,13 +95,8 @@ def adapter_of(model):
 @pytest.mark.parametrize("target", ["k_prj", "mlp"])  # a block is no layer
 def test_a_layer_of_the_adapter_that_the_model_lacks_is_named(target):
     config = compose(f"lora.target_modules=[q_proj,mlp.up_proj,{target}]")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=rf"^lora\.target_modules={target}: .*it has down_proj, "):
         policy_of(config)
-    assert str(error.value) == (
-        f"lora.target_modules={target}: pods/tiny_policy has no such layer; it has down_proj, "
-        "embed_tokens, gate_proj, input_layernorm, k_proj, lm_head, norm, o_proj, "
-        "post_attention_layernorm, q_proj, up_proj, v_proj"
-    )
 
 
 def test_trl_samples_without_what_the_models_generation_config_would_add(capsys):
