@@ -5,9 +5,16 @@ import json
 
 import pytest
 
+from tests.configs import compose
 from tests.conftest import ROOT
 
 BASES = {"tags": "tiny_policy_tags", "hard": "tiny_policy_hard"}
+
+
+@pytest.mark.parametrize(("world", "grader"), [("noisy", "noisy"), ("steps", "correctness")])
+def test_the_rewards_of_a_world_are_found_from_every_folder(world, grader, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert compose(f"experiment={world}").rewards.grader == grader
 
 
 @pytest.mark.parametrize("world", BASES)
