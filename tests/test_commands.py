@@ -36,7 +36,10 @@ OVERRIDES = [
 ]
 
 
-@pytest.mark.parametrize("overrides", OVERRIDES)
+@pytest.mark.parametrize(
+    "overrides",
+    [OVERRIDES[0], *(pytest.param(keys, marks=pytest.mark.slow) for keys in OVERRIDES[1:])],
+)
 def test_overrides_work(tmp_path, overrides):
     write_questions(tmp_path / "data")
     processes.run(tmp_path, *processes.SMALL, "max_steps=2", *overrides.split())
@@ -45,6 +48,7 @@ def test_overrides_work(tmp_path, overrides):
     assert checkpoints.damage(checkpoints.find(run)[-1]) is None
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
     for max_steps in (2, 4):
         keys = [f"max_steps={max_steps}", "optimizer.warmup_steps=0"]

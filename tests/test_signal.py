@@ -290,6 +290,7 @@ def test_the_table_has_the_best_cell_of_each_algorithm_and_ratios_only_with_sign
         assert last.startswith("intervals: " if columns else "order only: ")
 
 
+@pytest.mark.slow
 def test_the_command_records_once_and_simulates_an_algorithm_of_the_users(tmp_path):
     make_run(tmp_path / "checkpoints", "r", steps=(4,))
     (tmp_path / "my.py").write_text(OWN)
