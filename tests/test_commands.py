@@ -59,6 +59,7 @@ def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
     assert rates == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 2, 1e-3 / 4])
 
 
+@pytest.mark.slow
 def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]

@@ -200,8 +200,8 @@ def test_adapters_equal_a_merged_model_and_leave_the_base_as_it_was(checkpoints)
     assert one == back
     assert len({str(ids(groups)) for groups in (base, one, two)}) == 3
     merged = PeftModel.from_pretrained(base_model(), second).merge_and_unload()
-    pairs = zip(one_token_at_a_time(merged), ids(two), strict=True)
-    assert sum(a == b for a, b in pairs) >= len(PROMPTS) - 1  # merging rounds
+    pairs = zip(one_token_at_a_time(merged, PROMPTS[:8]), ids(two)[:8], strict=True)
+    assert sum(a == b for a, b in pairs) >= 7  # merging rounds
 
 
 @pytest.mark.filterwarnings("ignore:`torch.distributed.reduce_op`")  # gc looks at every object

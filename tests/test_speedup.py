@@ -236,7 +236,7 @@ def test_the_published_headlines(capsys, shared):
 
 def test_every_published_kind_is_compared_and_exit_code_3_says_what_is_left_out(capsys, tmp_path):
     published_files(tmp_path)
-    command = (SPEEDUP, f"results_dir={tmp_path}", "json=true")
+    command = (SPEEDUP, f"results_dir={tmp_path}", "json=true", "resamples=100")
     result = json.loads(printed(capsys, *command, "figure=all")[0])
     speedups = {"a100s": 5, "gsm8k_main": 4, "llama_main": 2, "math_main": 3, "n_scaling": 4}
     assert {name: pair["speedup"] for name, pair in result.items()} == pytest.approx(speedups)
