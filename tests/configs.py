@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -12,6 +13,7 @@ from omegaconf import DictConfig
 
 from pods import registry, tasks
 from pods.config import command, sweeps
+from pods.config.command import CONFIG_DIR
 from pods.config.keys import TaskKeys, TrainConfig
 from pods.config.mistakes import validated
 from pods.training.check import check, resolve_defaults
@@ -31,19 +33,24 @@ def composed(*overrides: str) -> DictConfig:
     """As command.compose, which is called once for a choice of groups: it takes 0.2 s. Then Hydra's
     own function sets the other keys."""
     defaults = ["backend=transformers", "optimizer.name=adamw_torch_fused"]
-    texts = [*defaults, f"output_dir={OUTPUT.name}", *overrides]
-    parsed = OverridesParser.create().parse_overrides(texts)
-    groups = [override for override in parsed if sweeps.is_group(override)]
-    config = copy.deepcopy(_chosen(*(override.input_line for override in groups)))
-    others = [override for override in parsed if not sweeps.is_group(override)]
-    ConfigLoaderImpl._apply_overrides_to_config(others, config)
+    config = overridden("train", CONFIG_DIR, *defaults, f"output_dir={OUTPUT.name}", *overrides)
     registry.resolve(config)
     return config
 
 
+def overridden(name: str, folder: Path, *overrides: str) -> DictConfig:
+    """Of any command, before what an algorithm implies."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    groups = [override for override in parsed if sweeps.is_group(override)]
+    config = copy.deepcopy(_chosen(name, folder, *(override.input_line for override in groups)))
+    others = [override for override in parsed if not sweeps.is_group(override)]
+    ConfigLoaderImpl._apply_overrides_to_config(others, config)
+    return config
+
+
 @functools.cache
-def _chosen(*choices: str) -> DictConfig:
-    return command.compose("train", list(choices))
+def _chosen(name: str, folder: Path, *choices: str) -> DictConfig:
+    return command.compose(name, list(choices), folder)
 
 
 def load_rows(name: str, split: str, data_dir: str | None = None, **settings: Any) -> Dataset:

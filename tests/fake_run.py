@@ -1,5 +1,7 @@
 """A run as train.py leaves it, without training: random adapters on the tiny policy."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,6 +40,18 @@ def make_run(output_dir, run="fake", steps=(2, 4), scale=0.02, **changes):
     return folder
 
 
+def edit_config(path, **keys):
+    """Set keys, `__` for a dot, in a saved config."""
+    config = OmegaConf.load(path)
+    for key, value in keys.items():
+        OmegaConf.update(config, key.replace("__", "."), value, merge=False, force_add=True)
+    OmegaConf.save(config, path)
+
+
+def edit_json(path, **keys):
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+
 def add_checkpoint(folder, step, scale=0.02, full=False):
     """One checkpoint, complete with its meta.json; full: all weights instead of an adapter."""
     path, generator = folder / f"checkpoint-{step}", torch.Generator().manual_seed(step)
@@ -72,3 +86,21 @@ def live_model(checkpoint):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.5
     return model.train()
+
+
+class Faulty:
+    """An engine whose log-probabilities are off, or that serves the base in place of the policy."""
+
+    def __init__(self, engine, base=False, offset=0.0):
+        self.engine, self.base, self.offset, self.asked = engine, base, offset, []
+
+    def generate(self, works, *, logprobs=False):
+        self.asked.append(logprobs)
+        for work in works:
+            served = replace(work, weights=None) if self.base else work
+            for _, groups in self.engine.generate([served], logprobs=logprobs):
+                yield work, [[self.shifted(c) for c in group] for group in groups]
+
+    def shifted(self, completion):
+        logprobs = completion.logprobs and [p + self.offset for p in completion.logprobs]
+        return replace(completion, logprobs=logprobs)

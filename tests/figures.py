@@ -49,6 +49,14 @@ def facts_file(folder, name, scored=None, dataset="gsm8k", **train):
     (folder / f"{name}.meta.json").write_text(json.dumps(facts))
 
 
+def rollout_record(step, question, correct, **more):
+    """A prompt's record of the rollout log with these verdicts; the first rollout is kept."""
+    rewards = [float(value) for value in correct]
+    record = {"step": step, "question_id": question, "answer": "5", "kept": [0]}
+    record |= {"rewards": {"solved": rewards}, "correct": [value > 0 for value in rewards]}
+    return record | {"total": rewards} | more
+
+
 def rollout_log_file(run, records):
     """<run>/rollouts.jsonl.gz of these records, its last frame torn as by a kill."""
     path = run / "rollouts.jsonl.gz"

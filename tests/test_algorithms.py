@@ -7,9 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import binom
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.advantages import over_all
 from pods.algorithms import ALGORITHMS, all_advantages, inclusion
@@ -17,7 +15,6 @@ from pods.batch import Batch, Prompt, Selection, Step, Visit
 from pods.history import exploration
 from pods.registry import bind
 from pods.rules import RULES
-from tests.conftest import ROOT
 from tests.steps import Fresh
 
 NAN = float("nan")
@@ -69,8 +66,8 @@ cases = pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("m", [1, 2, 3])
 @pytest.mark.parametrize(
     ("rule", "measure"),
-    [(None, np.var), ("max_variance", np.var), ("max_reward", np.sum)],
-    ids=["by default", "max_variance", "max_reward"],
+    [(None, np.var), ("max_reward", np.sum)],
+    ids=["by default", "max_reward"],
 )
 def test_pods_keeps_the_best_of_all_subsets_of_each_prompt(batch, m, rule, measure):
     step = step_of(len(batch.groups), 5, m)
@@ -113,9 +110,7 @@ def test_cppo_keeps_the_largest_of_each_prompt_with_advantages_over_all(batch, e
     ("P", "m", "each", "prompts", "fresh"),
     [
         pytest.param(2, 8, 1, 16, 14, id="as published"),
-        pytest.param(2, 8, 3, 5, 3, id="16 // 3"),
         pytest.param(2, 8, None, 2, 0, id="m by default"),
-        pytest.param(2, 8, 16, 1, 0, id="above m: fewer"),
         pytest.param(1, 4, 99, 1, 0, id="above the budget"),
     ],
 )
@@ -153,12 +148,6 @@ def test_dapo_replaces_what_is_all_correct_whatever_its_total_reward():
     assert kept_of(value) == list(range(4, 12))
 
 
-def test_dapo_goes_by_the_rewards_where_nothing_grades():
-    batch = groups([1.0, 1.1, 1.2, 1.3], [0.4, 1.5, 1.6, 0.7])
-    asked, value = drive("dapo", step_of(2, 4, 4), batch)
-    assert (len(asked), kept_of(value)) == (1, list(range(8)))
-
-
 NO_SIGNAL, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
 
 
@@ -166,13 +155,6 @@ NO_SIGNAL, MIXED = [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]
     ("rounds", "batches", "fresh", "kept"),
     [
         pytest.param(4, [[MIXED, MIXED]], 0, range(6), id="nothing is missing"),
-        pytest.param(
-            4,
-            [[NO_SIGNAL, NO_SIGNAL], [NO_SIGNAL, NO_SIGNAL, MIXED, MIXED]],
-            2,
-            range(6, 12),
-            id="both are missing",
-        ),
         pytest.param(
             4,
             [
@@ -327,8 +309,7 @@ def test_greso_fills_the_step_up_and_trains_on_all():
 @pytest.mark.parametrize(
     ("correct", "m", "good"),
     [
-        pytest.param("11000000", 4, 1, id="a quarter"),
-        pytest.param("1100", 4, 2, id="half"),
+        pytest.param("11001000", 4, 2, id="three eighths"),
         pytest.param("10000000", 4, 1, id="at least one correct"),
         pytest.param("11111110", 4, 3, id="at least one wrong"),
         pytest.param("11111111", 4, 4, id="all correct"),
@@ -357,8 +338,6 @@ def test_roc_drops_wrong_ones_evenly_and_goes_by_rewards_where_nothing_grades():
     counts = Counter(i for rows in kept for i in rows[1:])
     low, high = binom.interval(1 - 1e-6, tries, 2 / 4)
     assert {i: counts[i] for i in range(2, 6) if not low <= counts[i] <= high} == {}, (low, high)
-    kinds = [batch.rewards[i] > 0.5 for i in kept_of(drive("roc", step_of(1, 6, 2), batch)[1])]
-    assert sorted(kinds) == [False, True]
 
 
 def test_a_prompt_without_any_reward_is_wrong_throughout():
@@ -407,45 +386,23 @@ def test_inclusion_adds_up_to_the_count_and_is_proportional_below_1():
     assert inclusion(np.array([]), 3).tolist() == []
 
 
-@pytest.fixture(scope="module")
-def recorded() -> tuple[Batch, np.ndarray]:
-    """Rollouts of the embedded policy to 6 sums, 8 each, and the gradient of each rollout's mean
-    log-probability by the last norm's weights, (48, 128)."""
-    folder = ROOT / "pods" / "tiny_policy"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    torch.manual_seed(0)
-    rewards, gradients = [], []
-    sums = {"8-1+3": 10, "9+8-5": 12, "7+6": 13, "3+9-4": 8, "8+7-6": 9, "5+9+3": 17}
-    for question, gold in sums.items():
-        ids = tokenizer(f"<user>{question}=?<assistant>", return_tensors="pt").input_ids
-        for _ in range(8):
-            row = model.generate(ids, do_sample=True, max_new_tokens=48)
-            rewards.append(float(f"<answer>{gold}</answer>" in tokenizer.decode(row[0])))
-            logprobs = model(row).logits[0, ids.shape[1] - 1 : -1].log_softmax(-1)
-            chosen = logprobs.gather(1, row[0, ids.shape[1] :, None]).mean()
-            gradients.append(torch.autograd.grad(chosen, model.model.norm.weight)[0].double())
-    return Batch(np.repeat(np.arange(6), 8), rewards), torch.stack(gradients).numpy()
-
-
-def test_horvitz_thompson_is_unbiased_and_of_exact_size(recorded):
-    """The mean of 10,000 updates, along the full group's, is the full group's within 3 standard
+def test_horvitz_thompson_is_unbiased_and_of_exact_size():
+    """The mean of 3,000 updates, along the full group's, is the full group's within 3 standard
     errors; that of the largest advantages is not."""
-    batch, gradients = recorded
-    advantages = all_advantages(batch)
-    full = advantages @ gradients / len(batch)
-    assert np.count_nonzero(advantages) > 12  # there is something to choose
-    updates = {"horvitz_thompson": [], "max_abs_advantage": []}
-    for name, found in updates.items():
-        for seed in range(10_000 if name == "horvitz_thompson" else 2):
-            _, value = drive(name, step_of(6, 8, 2, seed=seed), batch)
-            assert len(value.kept) == len({*value.kept}) == 12
-            found.append(value.advantages @ gradients[value.kept] / len(value.kept))
-    along = np.array(updates["horvitz_thompson"]) @ full
-    error = along.std(ddof=1) / np.sqrt(len(along))
-    assert abs(along.mean() - full @ full) < 3 * error
-    biased = np.array(updates["max_abs_advantage"]) @ full
-    assert abs(biased.mean() - full @ full) > 3 * error
+    rng = np.random.default_rng(0)
+    batch = groups(*rng.normal(size=(6, 8)) ** 3)  # few large advantages
+    gradients = rng.normal(size=(48, 3)) + batch.rewards[:, None]
+    full = all_advantages(batch) @ gradients / len(batch)
+
+    def along(name, seed):
+        _, value = drive(name, step_of(6, 8, 2, seed=seed), batch)
+        assert len(value.kept) == len({*value.kept}) == 12
+        return value.advantages @ gradients[value.kept] / len(value.kept) @ full
+
+    updates = [along("horvitz_thompson", seed) for seed in range(3000)]
+    error = np.std(updates, ddof=1) / np.sqrt(len(updates))
+    assert abs(np.mean(updates) - full @ full) < 3 * error
+    assert abs(along("max_abs_advantage", 0) - full @ full) > 3 * error
 
 
 def test_horvitz_thompson_takes_every_row_with_signal_if_they_fit():

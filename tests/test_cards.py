@@ -16,7 +16,6 @@ from pods.config import cards
 from pods.config.cards import CARDS, SHAPES, Lengths
 from pods.config.errors import UserError
 from pods.config.prices import read_prices
-from tests import processes
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY
@@ -182,18 +181,3 @@ def test_the_command_needs_no_torch_and_leaves_nothing(tmp_path):
     assert result["seconds_per_step"] == pytest.approx(sum(result["phases"].values()), abs=0.05)
     assert {"generate", "update"} < {*result["phases"]}
     assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize(
-    ("keys", "part"),
-    [
-        (["card=l40s"], "set trial=true"),
-        (["trial=true", "card=v100"], "card=v100"),
-        (["trial=true", "json=true"], "set card="),
-        (["trial=true", "card=l40s", "model.path=./none"], "model.path=./none"),
-    ],
-)
-def test_mistakes_are_one_line(tmp_path, keys, part):
-    errors = processes.run(tmp_path, *keys, code=2).stderr.splitlines()
-    assert len(errors) == 1
-    assert part in errors[0]

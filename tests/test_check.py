@@ -10,11 +10,10 @@ from trl import GRPOConfig
 from pods.algorithms import ALGORITHMS
 from pods.config import functions as user_functions
 from pods.config.errors import UserError
-from pods.config.keys import FACTS, TrainConfig, keys
+from pods.config.keys import FACTS
 from pods.pods_config import LOSSES
 from pods.training.check import check_algorithm
 from tests.configs import compose
-from tests.conftest import ROOT
 
 OWN = "task=own task.source=org/data task.question=q task.answer=a "
 FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "gold(row)")
@@ -108,14 +107,9 @@ def test_an_argument_of_trl_that_it_lacks_or_that_a_key_sets_is_refused(override
     assert str(error.value) == line
 
 
-def test_the_page_names_the_arguments_of_trl_beside_our_keys():
-    text = (ROOT / "docs" / "trl.md").read_text()
-    rows = dict(re.findall(r"^\| `([\w.]+)` \| (`.*`) \|$", text, re.MULTILINE))
-    assert rows.keys() <= {*keys(TrainConfig)}
+def test_every_argument_of_trl_beside_our_keys_exists():
     known = {field.name for field in fields(GRPOConfig)}
-    for key, facts in FACTS:
-        assert known >= {*facts.trl}
-        assert {*re.findall(r"\w+", rows.get(key, ""))} >= {*facts.trl} - {key.rpartition(".")[2]}
+    assert {name for _, facts in FACTS for name in facts.trl} <= known
 
 
 def test_every_loss_of_trl_can_be_chosen():
@@ -257,16 +251,6 @@ WRONG = {
         """,
         "algorithm f failed at step 0 at own.py:5: IndexError(",
     ),
-    "fails at the history": (
-        "algorithm=own.py:f",
-        """
-        def f(step):
-            seen = [visit.share for past in step.history.values() for visit in past]
-            batch = yield step.prompts, step.m
-            return range(len(batch))
-        """,
-        "algorithm f failed at step 1 at own.py:3: AttributeError(",
-    ),
     "keeps a state in the history": (  # of a checkpoint that could not be read again
         "algorithm=own.py:f",
         """
@@ -276,32 +260,6 @@ WRONG = {
             return range(len(batch))
         """,
         "algorithm f failed at step 0 at own.py:3: TypeError(\"'mappingproxy' object does not",
-    ),
-    "fails inside of a compiled module": (
-        "algorithm=own.py:f",
-        """
-        def f(step):
-            batch = yield step.prompts, step.n
-            return step.rng.choice(len(batch), 999, replace=False)
-        """,
-        "algorithm f failed at step 0 at own.py:4: Cannot take a larger sample",
-    ),
-    "sets an attribute of the step": (
-        "algorithm=own.py:f",
-        """
-        def f(step):
-            step.m = 2
-            yield step.prompts, step.m
-        """,
-        "algorithm f failed at step 0 at own.py:3: FrozenInstanceError(",
-    ),
-    "has advantages without a return": (
-        "advantage=own.py:f",
-        """
-        def f(batch, kept):
-            pass
-        """,
-        "advantage f failed at step 0: it returned advantages None of shape (); (32,) are",
     ),
     "adds to the visits of a question": (
         "algorithm=own.py:f",
@@ -313,15 +271,6 @@ WRONG = {
             return range(len(batch))
         """,
         "algorithm f failed at step 1 at own.py:4: AttributeError(\"'tuple' object has no",
-    ),
-    "keeps more than the budget": (
-        "algorithm=own.py:f",
-        """
-        def f(step):
-            batch = yield step.prompts, step.n
-            return range(len(batch))
-        """,
-        "algorithm f failed at step 0: returned 64 rollouts, more than budget = P m = 32",
     ),
     "a rule": (
         "rule=own.py:f",
@@ -356,8 +305,7 @@ def test_a_function_is_tried_on_made_up_rollouts(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("grades", [True, False], ids=["graded", "not graded"])
-@pytest.mark.parametrize("P", [1, 8])
+@pytest.mark.parametrize(("grades", "P"), [(True, 1), (False, 8)], ids=["graded", "not graded"])
 def test_every_built_in_algorithm_passes(name, grades, P):
     weight = f"rewards.weights.correctness={int(grades)}"
     check_algorithm(

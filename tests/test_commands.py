@@ -36,7 +36,10 @@ OVERRIDES = [
 ]
 
 
-@pytest.mark.parametrize("overrides", OVERRIDES)
+@pytest.mark.parametrize(
+    "overrides",
+    [OVERRIDES[0], *(pytest.param(keys, marks=pytest.mark.slow) for keys in OVERRIDES[1:])],
+)
 def test_overrides_work(tmp_path, overrides):
     write_questions(tmp_path / "data")
     processes.run(tmp_path, *processes.SMALL, "max_steps=2", *overrides.split())
@@ -45,6 +48,7 @@ def test_overrides_work(tmp_path, overrides):
     assert checkpoints.damage(checkpoints.find(run)[-1]) is None
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
     for max_steps in (2, 4):
         keys = [f"max_steps={max_steps}", "optimizer.warmup_steps=0"]
@@ -55,6 +59,7 @@ def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
     assert rates == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 2, 1e-3 / 4])
 
 
+@pytest.mark.slow
 def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from itertools import zip_longest
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -18,8 +17,8 @@ from pods.config import command
 from pods.config.command import CONFIG_DIR, load_config
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
-from pods.runs.folder import RunFolder
 from tests.configs import compose
+from tests.fake_run import edit_config
 from tests.figures import in_process
 
 WRONG = {  # overrides: the line
@@ -126,9 +125,7 @@ def test_a_config_of_0_3_can_be_read(saved):
 
 def test_the_saved_config_of_a_priced_run_can_be_run_again(saved, monkeypatch):
     prices = compose("clock=l40s").clock
-    values = OmegaConf.load(saved)
-    values.clock = prices.model_dump()
-    OmegaConf.save(values, saved)
+    edit_config(saved, clock=prices.model_dump())
     again = []
     train = command.command("train", TrainConfig)(again.append)
     flags = ["--config-dir", str(saved.parent), "--config-name", "config"]
@@ -164,58 +161,11 @@ def test_a_file_that_is_no_config_of_today_is_one_line(saved, old, new, reason):
 @pytest.mark.parametrize("key", ["run", "model.name", "task.name"])
 @pytest.mark.parametrize("name", ["/../../pwn", "..", "a/b"])
 def test_a_name_in_a_saved_config_leaves_no_folder(saved, key, name):
-    values = OmegaConf.load(saved)
-    OmegaConf.update(values, key, name)
-    OmegaConf.save(values, saved)
+    edit_config(saved, **{key: name})
     with pytest.raises(
         UserError, match=rf"^{saved}: .*{key}={name}: must be a folder name without /"
     ):
         load_config(saved)
-
-
-def test_a_saved_config_is_not_resolved(saved, monkeypatch):
-    monkeypatch.setenv("SECRET", "42")
-    values = OmegaConf.load(saved)
-    values.task.system = "${oc.env:SECRET}"
-    OmegaConf.save(values, saved)
-    assert load_config(saved).task.system == "${oc.env:SECRET}"
-
-
-@pytest.fixture
-def beside(saved, monkeypatch):
-    """The working folder with the run r, and a reward of the user's."""
-    monkeypatch.chdir(saved.parents[2])
-    Path("my.py").write_text("def reward(completions, **columns): ...")
-
-
-@pytest.mark.usefixtures("beside")
-@pytest.mark.parametrize("override", ["engine=transformers", "max_sequences=4"])
-def test_a_resume_may_change_the_engine(override, capsys):
-    RunFolder(compose(*RUN, override, "output_dir=.")).refuse_changes()
-    assert "run=r resumes with another engine: " in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("beside")
-@pytest.mark.parametrize(
-    ("override", "change"),
-    [
-        ("sampling.temperature=0.5", "sampling.temperature (0.9 -> 0.5)"),
-        ("advantage=dr_grpo", "advantage (rloo -> dr_grpo)"),
-        ("trl.vllm_importance_sampling_correction=true", "(False -> True)"),  # part of the loss
-        ("rewards.functions.brevity=my.py:reward", "brevity (None -> my.py:reward)"),
-    ],
-)
-def test_a_resume_changes_nothing_of_the_experiment(override, change):
-    folder = RunFolder(compose(*RUN, override, "output_dir=."))
-    with pytest.raises(UserError, match=f"another config: .*{re.escape(change)}; restore"):
-        folder.refuse_changes()
-
-
-@pytest.mark.usefixtures("beside")
-def test_a_folder_that_was_renamed_is_named():
-    Path("r").rename("s")
-    with pytest.raises(UserError, match=r"^run=s: .* has run=r: the folder was renamed; rename it"):
-        RunFolder(compose(*RUN, "run=s", "output_dir=.")).refuse_changes()
 
 
 HEAVY = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}

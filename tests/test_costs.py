@@ -72,28 +72,15 @@ def test_a_step_of_equal_lengths_has_fixed_seconds_alone():
     assert (prices.generate, prices.update) == (0, 0)
 
 
-@pytest.fixture
-def run(tmp_path):
-    """14 steps of .5 s and .2 s, two prompts, 2 of 4 rollouts kept."""
-    folder = tmp_path / "checkpoints" / "r"
-    folder.mkdir(parents=True)
-    write_metrics(folder, 14)
-    return folder
-
-
-def write_metrics(run, steps):
-    lines = [json.dumps(step(n, [1, 2, 3, 4] * 2, 0.5, kept=4)) for n in range(1, steps + 1)]
-    (run / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
-
-
-def test_the_prices_of_a_run_are_of_its_metrics(run):
-    prices = costs.of_run(run)
+def test_the_prices_of_a_run_are_of_its_metrics_from_ten_steps_on(tmp_path):
+    """Steps of .5 s and .2 s, two prompts, 2 of 4 rollouts kept."""
+    (tmp_path / "r").mkdir()
+    lines = [json.dumps(step(n, [1, 2, 3, 4] * 2, 0.5, kept=4)) + "\n" for n in range(1, 11)]
+    metrics = tmp_path / "r" / "metrics.jsonl"
+    metrics.write_text("".join(lines[:9]))
+    with pytest.raises(UserError, match="run=r: has 9 steps, and costs need 10 or more"):
+        costs.of_run(tmp_path / "r")
+    metrics.write_text("".join(lines))
+    prices = costs.of_run(tmp_path / "r")
     assert (prices.fixed, prices.round, prices.generate) == pytest.approx((0.5, 0.5, 0))
     assert prices.update == pytest.approx(0.05)
-
-
-@pytest.mark.parametrize("steps", [0, 9])
-def test_a_run_of_few_steps_is_refused(run, steps):
-    write_metrics(run, steps)
-    with pytest.raises(UserError, match=f"run=r: has {steps} steps, and costs need 10 or more"):
-        costs.of_run(run)

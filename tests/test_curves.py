@@ -76,12 +76,8 @@ def test_marks_of_measured_times(seconds, samples):
 
 
 def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
-    with pytest.raises(Absent) as error:
+    with pytest.raises(Absent, match=r"matches grpo-\*, pods-\*"):
         read(tmp_path)
-    assert str(error.value) == (
-        f"figure=toy: no usable file in results_dir={tmp_path} matches grpo-*, pods-*; "
-        "run evaluate_run.py first, or set another results_dir"
-    )
     run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
     run_file(tmp_path, "grpo-Run10", [[0.5] * 7, 0.5, 0.8, 0.9])
     base_file(tmp_path, "base-toy", 0.1)
@@ -186,12 +182,8 @@ def test_the_figures_that_a_command_asks_for(capsys):
     assert (runs.name, runs.metric, [*runs.series]) == ("runs", "for_acc", ["A"])
     assert (runs.dataset, runs.grid_seconds) == ("gsm8k", 1800)
     assert "gsm8k for_acc, every 1800 s" in capsys.readouterr().err
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"^figure\.budget_seconds=60\.0: "):
         of_command(figure=everything.model_copy(update={"budget_seconds": 60.0}))
-    assert str(error.value) == (
-        "figure.budget_seconds=60.0: figure=all takes what each figure's file says; "
-        "name one figure, or set metric or dataset"
-    )
 
 
 def test_all_figures_are_also_those_of_a_folder_of_the_users(tmp_path, monkeypatch):
@@ -205,13 +197,10 @@ def test_all_figures_are_also_those_of_a_folder_of_the_users(tmp_path, monkeypat
 
 def test_one_arm_is_too_few_where_two_are_needed_and_a_folder_must_be_there(tmp_path):
     run_file(tmp_path, "grpo-0", RISING)
-    with pytest.raises(Absent) as error:
+    with pytest.raises(Absent, match="only GRPO has results"):
         curves.read(figure(), tmp_path, [], fewest=2)
-    assert str(error.value) == "figure=toy: only GRPO has results, two arms are needed"
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match="none: no such folder"):
         read(tmp_path / "none")
-    line = f"results_dir={tmp_path / 'none'}: no such folder; evaluate_run.py creates it"
-    assert str(error.value) == line
 
 
 def test_measured_times_win_over_the_published_grid(tmp_path):
@@ -313,9 +302,7 @@ def test_an_export_has_one_metric_and_two_files(tmp_path):
     ("key", "change"),
     [
         ("optimizer.learning_rate", {"optimizer": {"learning_rate": 0.002}}),
-        ("budget.train_seconds", {"budget": {"train_seconds": 60.0}}),
         ("model.name", {"model": {"name": "qwen", "path": "x"}}),
-        ("scored.questions", {"scored": {"questions": 32}}),
         ("scored.temperature", {"scored": {"temperature": 0.2, "engine": "transformers"}}),
     ],
 )
@@ -370,12 +357,8 @@ def test_unlike_repeats_of_our_runs_are_refused(tmp_path):
     assert "runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; averaged" in read(tmp_path)[1]
     for i in (0, 1):
         facts_file(tmp_path, f"grpo-{i}", model={"name": "tiny", "path": f"/home/{i}/policy"})
-    with pytest.raises(Unlike) as error:
+    with pytest.raises(Unlike, match="GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1"):
         read(tmp_path)
-    assert str(error.value) == (
-        "figure=toy: runs of GRPO differ in repeats: 5 in grpo-0; 2 in grpo-1; "
-        "compare them as arms: runs={A: [...], B: [...]}"
-    )
 
 
 def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
@@ -384,9 +367,5 @@ def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
         facts_file(tmp_path, name, clock={"name": "l40s"})
     assert [arm.clock for arm in read(tmp_path)[0]] == ["l40s", "l40s"]
     facts_file(tmp_path, "pods-0", clock={"name": "measured"})
-    with pytest.raises(Unlike) as error:
+    with pytest.raises(Unlike, match="l40s of GRPO, measured of GRPO-PODS"):
         read(tmp_path)
-    assert str(error.value) == (
-        "figure=toy: seconds of two clocks cannot be compared: l40s of GRPO, measured of "
-        "GRPO-PODS; match runs of one clock"
-    )

@@ -10,18 +10,16 @@ import tomllib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ValidationError
 
-from pods.batch import AlgorithmError
 from pods.config import command
 from pods.trainer import STATE
-from pods.trl_adapter import TrlSampler
 from tests import processes
+from tests.configs import overridden
 from tests.conftest import ROOT
 
 NAMES = ("README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md")
@@ -89,15 +87,6 @@ def test_the_paths_of_mutmut_exist():
     assert all(any(ROOT.glob(path)) for key in keys for path in settings[key])
 
 
-def test_another_trl_is_refused_with_a_page_that_exists():
-    answer = ([], [], [])
-    trainer = SimpleNamespace(_is_vlm=False, use_vllm=False, _generate=lambda prompts: answer)
-    with pytest.raises(AlgorithmError, match="returns 3 values") as caught:
-        TrlSampler(trainer).sample([])
-    (page,) = re.findall(r"docs/\w+\.md", str(caught.value))
-    assert (ROOT / page).is_file()
-
-
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     """(script, overrides) of every command and of every `key=value` of the prose."""
     pages = [page for page in PAGES if page.stem != "extending"]  # tests/test_extending.py runs it
@@ -136,7 +125,7 @@ def test_every_command_and_override_of_the_pages_composes(script, overrides):
     name = script.removeprefix("scripts/").removesuffix(".py").removesuffix("_run")
     module = importlib.import_module(script.removesuffix(".py").replace("/", "."))
     own = command.CONFIG_DIR / FOLDERS.get(name, name)
-    config = command.compose(name, [*overrides], own if own.is_dir() else command.CONFIG_DIR)
+    config = overridden(name, own if own.is_dir() else command.CONFIG_DIR, *overrides)
     schema = get_type_hints(module.main)["config"]
     assert unknown_keys(schema, OmegaConf.to_container(config)) == []
 

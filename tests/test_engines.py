@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from scipy import stats
 from transformers import AutoModelForCausalLM
 
 from pods.batch import Completion, seed_of
@@ -110,10 +111,8 @@ def test_samples_follow_the_probabilities_of_the_model():
     rare = expected < 5
     observed = np.append(counts[~rare], counts[rare].sum())
     wanted = np.append(expected[~rare], expected[rare].sum())
-    freedom = len(wanted) - 1
-    assert freedom >= 3
-    statistic = ((observed - wanted) ** 2 / wanted).sum()
-    assert statistic < freedom + 4 * (2 * freedom) ** 0.5  # mean + 4 standard deviations
+    assert len(wanted) >= 4
+    assert stats.chisquare(observed, wanted).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-24, 1.0])
@@ -201,8 +200,8 @@ def test_adapters_equal_a_merged_model_and_leave_the_base_as_it_was(checkpoints)
     assert one == back
     assert len({str(ids(groups)) for groups in (base, one, two)}) == 3
     merged = PeftModel.from_pretrained(base_model(), second).merge_and_unload()
-    pairs = zip(one_token_at_a_time(merged), ids(two), strict=True)
-    assert sum(a == b for a, b in pairs) >= len(PROMPTS) - 1  # merging rounds
+    pairs = zip(one_token_at_a_time(merged, PROMPTS[:8]), ids(two)[:8], strict=True)
+    assert sum(a == b for a, b in pairs) >= 7  # merging rounds
 
 
 @pytest.mark.filterwarnings("ignore:`torch.distributed.reduce_op`")  # gc looks at every object
@@ -261,10 +260,6 @@ def test_the_live_policy_is_sampled_and_left_as_it_was(checkpoints):
 def test_a_new_version_is_sampled_and_an_old_one_is_not_added_again(checkpoints):
     model, one = live_model(checkpoints[0]), engine(GREEDY)
     (first,) = complete(one, work(LivePolicy(model, 1)))
-    shared = {p.data_ptr() for p in model.parameters()}
-    copied = [n for n, p in one._merged.model.named_parameters() if p.data_ptr() not in shared]
-    assert len(copied) == 3 * 7  # the weights of 7 adapted projections in each of 3 layers
-    assert {name for name in copied if not name.endswith("_proj.weight")} == set()
     layer = model.get_base_model().model.layers[0].self_attn.q_proj
     with torch.no_grad():
         layer.lora_B["default"].weight.mul_(-3)

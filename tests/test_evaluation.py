@@ -16,15 +16,14 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from scipy.stats import binomtest
 
 import evaluate_run
 from pods import files
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.engines import Completion, Sampling, Work, choose
-from pods.evaluation import questions, records, run, scoreboard, scores, targets
+from pods.engines import Completion, Work, choose
+from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
 from pods.evaluation.lookup import SAVED, runs
 from pods.evaluation.questions import Questions
@@ -32,7 +31,7 @@ from pods.evaluation.scoreboard import Best, Scoreboard
 from pods.evaluation.targets import Store, Target
 from pods.models.policy import load_tokenizer
 from pods.runs import results
-from tests.fake_run import TINY, add_checkpoint, make_run
+from tests.fake_run import TINY, add_checkpoint, edit_config, make_run
 
 SUMS = [f"{a}+{b}-{c}=?" for a, b, c in [(1, 2, 1), (5, 4, 3), (9, 9, 2), (7, 3, 8), (2, 2, 2)]]
 KEYS = ["run=fake", "tasks=[gsm8k]", "data_dir=data", "repeats=2", "max_tokens=16"]
@@ -120,10 +119,7 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert (task["engine"], task["max_tokens"], task["questions"]) == ("transformers", 16, 5)
     assert (facts["train"]["experiment"], "torch" in facts["versions"]) == ("quickstart", True)
     assert shown.out.count("checkpoint-4") == 4  # two tasks, two graders
-    said = "engine: transformers (no CUDA device); temperature 1, at most 16 tokens, float32\n"
-    assert said in shown.err
     assert "checkpoint-4: gsm8k " in shown.err
-    assert max(map(len, shown.out.splitlines())) <= 120
     assert shown.out.splitlines()[-1] == "wrote fresh/base-tiny.json, fresh/fake.json"
 
 
@@ -148,72 +144,46 @@ def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, 
     assert ("greedy %" in capsys.readouterr().out) is (len(repeats) == 2)
 
 
-def test_a_results_file_is_the_one_recomputed_from_the_records():
-    """Every key; the first grader fills the published fields; k = 20 is above the 11 repeats."""
-    store, rng = Store(Path("other"), "r"), np.random.default_rng(5)
-    v2, formed, clipped = (rng.random((11, 6)) < share for share in (0.5, 0.7, 0.2))
-    strict, tokens = v2 & (np.arange(6) < 4), np.add.outer(np.arange(11), 100.0 * np.arange(6))
-    for k in range(11):  # repeat-10 after repeat-9
-        repeat = [
+def test_the_published_entry_and_our_details_are_of_every_repeat():
+    """Two questions, three repeats; the first grader fills the published fields."""
+    v2 = [[True, False], [True, True], [False, False]]  # by repeat, then question
+    formed = [[True, True], [False, True], [False, False]]
+    repeats = [
+        [
             {
-                "id": str(q),
-                "answer": str(q),
+                "answer": f"{q}",
                 "completion": f"{k} {q}",
-                "tokens": int(tokens[k, q]),
-                "clipped": bool(clipped[k, q]),
-                "well_formed": bool(formed[k, q]),
-                "correct": {"v2": bool(v2[k, q]), "strict": bool(strict[k, q])},
+                "tokens": 10 * k + q,
+                "clipped": k == 2,
+                "well_formed": formed[k][q],
+                "correct": {"strict": q == 0, "v2": v2[k][q]},
             }
-            for q in range(6)
+            for q in range(2)
         ]
-        records.write(store.folder / "checkpoint-10" / "gsm8k" / f"repeat-{k}.jsonl", repeat)
-    rows = [question(str(q), str(q), f"prompt {q}", [q]) for q in range(6)]
-    target = Target(store, "checkpoint-10", 10, Path("weights"), {"train_seconds": 12.5})
-    plan = run.Plan(
-        config=configured("repeats=11", "pass_at=[1,3,11,20]"),
-        training=training_config(configured(), "fake"),
-        engine="transformers",
-        sampling=Sampling(1.0, 1.0, 0, 16, 64),
-        versions=["v2", "strict"],
-        tokenizer=None,
-        policies=[target],
-        questions=[Questions("gsm8k", "math", rows)],
-        functions=[],
-        skipped=[],
-        messages=[],
-    )
-    run.score(plan)  # nothing is missing
-
-    details = {"questions": 6, "repeats": 11, "rewards": {}}
-    for name, values in (("format", formed), ("tokens", tokens), ("clipped", clipped)):
-        details[name] = scores.interval(values.mean(axis=0))
-    for name, correct in (("v2", v2), ("strict", strict)):
-        metrics = {"correct": correct.mean(axis=0), "both": (correct & formed).mean(axis=0)}
-        for k in (1, 3, 11):
-            metrics[f"pass@{k}"] = np.array([stupid_pass_at_k(row, k) for row in correct.T])
-        metrics["alike"] = np.array([len({*row}) == 1 for row in correct.T.tolist()], float)
-        details["rewards"][name] = {key: scores.interval(row) for key, row in metrics.items()}
-    by_k = {str(k): details["rewards"]["v2"][f"pass@{k}"]["mean"] for k in (1, 3, 11)}
-    entry = {"ans_acc": v2, "for_acc": formed, "both_acc": v2 & formed, "lengths": tokens}
-    entry = {name: [*values.mean(axis=1)] for name, values in entry.items()}
-    entry["examples"] = [
-        {
-            "prompt": f"prompt {q}",
-            "answer": str(q),
-            "completion": f"0 {q}",
-            "correct": str(v2[0, q]),
-            "format_correct": str(formed[0, q]),
-        }
-        for q in range(5)
+        for k in range(3)
     ]
-    meta = {"train_seconds": 12.5, "pass@k": {"gsm8k": by_k}, "scores": {"gsm8k": details}}
-    written = json.loads(store.summary.read_text())
-    assert rounded(written) == rounded({"checkpoint-10": {"gsm8k": entry, "meta": meta}})
+    entry, details = scores.summary(repeats, ["v2", "strict"], [2, 5], ["prompt 0", "prompt 1"])
+    assert (entry.ans_acc, entry.for_acc) == ([0.5, 1.0, 0.0], [1.0, 0.5, 0.0])
+    assert (entry.both_acc, entry.lengths) == ([0.5, 0.5, 0.0], [0.5, 10.5, 20.5])
+    example = {"prompt": "prompt 1", "answer": "1", "completion": "0 1"}
+    assert entry.examples[1] == example | {"correct": "False", "format_correct": "True"}
+    graded = details.pop("rewards")
+    means = {name: {key: x["mean"] for key, x in row.items()} for name, row in graded.items()}
+    by_v2 = {"correct": 0.5, "both": 1 / 3, "pass@2": (1 + 2 / 3) / 2, "alike": 0}
+    by_strict = {"correct": 0.5, "both": 1 / 6, "pass@2": 0.5, "alike": 1}
+    assert means["v2"] == pytest.approx(by_v2)
+    assert means["strict"] == pytest.approx(by_strict)
+    assert (details.pop("questions"), details.pop("repeats")) == (2, 3)
+    assert {name: x["mean"] for name, x in details.items()} == pytest.approx(
+        {"format": 0.5, "tokens": 10.5, "clipped": 1 / 3}
+    )
 
 
-def rounded(tree: Any) -> Any:
-    """The nested values as JSON holds them, to nine digits."""
-    return json.loads(json.dumps(tree), parse_float=lambda text: round(float(text), 9))
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_one(k):
+    correct = np.random.default_rng(5).random((4, 6)) < 0.4
+    stupid = [np.mean([any(subset) for subset in combinations(row, k)]) for row in correct]
+    np.testing.assert_allclose(scores.pass_at_k(correct, k), stupid)
 
 
 def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
@@ -255,31 +225,30 @@ def test_scores_of_other_weights_under_the_name_leave_the_summary_and_choose_not
 
 
 def test_two_commands_at_a_time_keep_the_details_of_one_base_model():
-    scores = results.Entry(), {"rewards": {"v2": {}}}
+    scores = results.Entry(), {"rewards": {"v2": {"pass@2": {"mean": 0.5}}}}
     stores = [Store(Path("two"), "base-tiny") for _ in range(2)]
     for task, store in zip(("gsm8k", "math500"), stores, strict=True):
         Target(store).publish({task: scores})
     details = results.facts_of(stores[0].facts_path)["details"]
-    assert [*details["scores"]] == [*details["pass@k"]] == ["gsm8k", "math500"]
+    assert [*details["scores"]] == ["gsm8k", "math500"]
+    assert details["pass@k"] == {"gsm8k": {"2": 0.5}, "math500": {"2": 0.5}}
 
 
-def test_a_copy_of_a_repeat_is_none():
+def test_repeats_are_in_their_order_and_a_copy_of_one_is_none():
     shutil.copytree("results", "copied")
     target = Target(Store(Path("copied"), "fake"), "checkpoint-2", 2)
-    repeats = target.repeats("gsm8k")
-    shutil.copy(repeats[0], repeats[0].with_name("repeat-0 (copy).jsonl"))
-    assert target.repeats("gsm8k") == repeats != []
+    first, second = target.repeats("gsm8k")
+    names = ("repeat-0 (copy).jsonl", "repeat-9.jsonl", "repeat-10.jsonl")
+    _, ninth, tenth = [shutil.copy(first, first.with_name(name)) for name in names]
+    assert target.repeats("gsm8k") == [first, second, ninth, tenth]
 
 
-def test_a_second_command_changes_nothing_and_reads_each_repeat_twice(monkeypatch):
-    before, read, paths = tree("results"), files.read_lines, []
-    monkeypatch.setattr(files, "read_lines", lambda path: paths.append(path) or read(path))
+def test_a_second_command_changes_nothing(monkeypatch):
+    before = tree("results")
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     monkeypatch.setattr(records, "write", None)  # no record is written
     evaluate()
     assert tree("results") == before
-    assert len(set(paths)) == 9  # base, two checkpoints: two repeats, one greedy
-    assert len(paths) == 18  # is it whole, and its sum
 
 
 def test_another_grader_costs_no_generation(monkeypatch):
@@ -289,20 +258,17 @@ def test_another_grader_costs_no_generation(monkeypatch):
     again = results.read(SUMMARY)[2]
     assert again.datasets["gsm8k"] == published  # the first grader fills the published fields
     assert list(again.meta["scores"]["gsm8k"]["rewards"]) == ["v2", "v1", "strict"]
-    graders = {
-        (str(path), r["id"]): {*r["correct"]}
+    graders = [
+        {*record["correct"]}
         for path in Path("results/fake").rglob("repeat-*.jsonl")
-        for r in files.read_lines(path)
-    }
-    assert len(graders) == 2 * 3 * 5  # two checkpoints: two repeats and one greedy, of 5 questions
-    assert {k: names for k, names in graders.items() if names != {"v2", "v1", "strict"}} == {}
+        for record in files.read_lines(path)
+    ]
+    assert graders == [{"v2", "v1", "strict"}] * (2 * 3 * 5)  # checkpoints, repeats, questions
 
 
 def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, capsys):
     """Its question counts in no accuracy, a line says so, and the next command grades it again."""
-    config = OmegaConf.load(folder / SAVED)
-    config.rewards.deadline_seconds = 7.0
-    OmegaConf.save(config, folder / SAVED)
+    edit_config(folder / SAVED, rewards__deadline_seconds=7.0)
     asked = []
 
     def grades(completions, answers, version, kind, deadline_seconds):
@@ -316,9 +282,8 @@ def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, 
     entry = results.read("slow/fake.json")[4].datasets["gsm8k"]
     assert (entry.ans_acc, len(entry.for_acc)) == ([0.75, 0.75], 2)
     assert "6 completions without a verdict by strict" in capsys.readouterr().out
-    (first, *others) = files.read_lines(Path("slow/fake/checkpoint-4/gsm8k/repeat-0.jsonl"))
-    assert first["correct"] == {}
-    assert [record["correct"]["strict"] for record in others] == [True, True, True, False]
+    first, second, *_ = files.read_lines(Path("slow/fake/checkpoint-4/gsm8k/repeat-0.jsonl"))
+    assert (first["correct"], second["correct"]) == ({}, {"strict": True})
     asked.clear()
     evaluate(*keys, "deadline_seconds=9")
     assert set(asked) == {(1, 9.0)}  # greedily it stays without one
@@ -332,10 +297,6 @@ def half(path: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
 
 
-def of_other_questions(path: Path) -> None:
-    path.write_text(path.read_text().replace('"id": "', '"id": "other-'))
-
-
 def a_bad_line(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'{"id"', b"\xff\0{", 1))
 
@@ -346,8 +307,8 @@ def without_lengths(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [half, lambda path: path.write_text(""), of_other_questions, a_bad_line, without_lengths],
-    ids=["half", "empty", "other questions", "a bad line", "no lengths"],
+    [half, a_bad_line, without_lengths],
+    ids=["half", "a bad line", "no lengths"],
 )
 def test_a_repeat_that_is_not_whole_is_set_aside_and_generated_again(spoil, capsys):
     before = tree("results")
@@ -363,9 +324,7 @@ def test_a_repeat_that_is_not_whole_is_set_aside_and_generated_again(spoil, caps
 
 def test_a_saved_config_is_not_resolved(folder, monkeypatch):
     monkeypatch.setenv("SECRET", "42")
-    config = OmegaConf.load(folder / SAVED)
-    config.task.system = "${oc.env:SECRET}"
-    OmegaConf.save(config, folder / SAVED)
+    edit_config(folder / SAVED, task__system="${oc.env:SECRET}")
     evaluate("results_dir=unresolved")
     assert "42" not in Path("unresolved/fake.meta.json").read_text().partition("git_commit")[0]
 
@@ -373,9 +332,7 @@ def test_a_saved_config_is_not_resolved(folder, monkeypatch):
 @pytest.mark.parametrize("key", ["rewards.functions.own", "task.gold"])
 def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, key):
     Path("theirs.py").write_text("open('ran', 'w')\ndef gold(row): return row['answer']\n")
-    config = OmegaConf.load(folder / SAVED)
-    OmegaConf.update(config, key, "theirs.py:gold", force_add=True)
-    OmegaConf.save(config, folder / SAVED)
+    edit_config(folder / SAVED, **{key: "theirs.py:gold"})
     line = rf"run=fake: \S*config.yaml names code of this machine, {key}=theirs.py:gold; if the"
     with pytest.raises(UserError, match=line):
         evaluate()
@@ -383,11 +340,10 @@ def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, ke
 
 
 def test_the_rewards_of_our_worlds_need_no_trust_but_a_users_file_of_their_name_does(folder):
-    config = OmegaConf.load(folder / SAVED)
-    config.rewards.functions = {"noisy": "pods/tasks/arithmetic.py:noisy"}
-    OmegaConf.save(config, folder / SAVED)
+    functions = {"noisy": "pods/tasks/arithmetic.py:noisy"}
+    edit_config(folder / SAVED, rewards__functions=functions)
     keys = configured()
-    assert training_config(keys, "fake").rewards.functions == config.rewards.functions
+    assert training_config(keys, "fake").rewards.functions == functions
     Path("pods/tasks").mkdir(parents=True)
     Path("pods/tasks/arithmetic.py").write_text("open('ran', 'w')\n")
     with pytest.raises(UserError, match=r"rewards.functions.noisy=pods/tasks/arithmetic.py:noisy"):
@@ -399,10 +355,8 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
         "def brevity(completions, trainer_state, **_):\n    return [-len(c) for c in completions]\n"
     )
     Path("mine.py").write_text(function)
-    config = OmegaConf.load(folder / SAVED)
-    config.task.name, config.rewards.functions = "gsm8k", {"brevity": "mine.py:brevity"}
-    config.rewards.weights.correctness = 0.0
-    OmegaConf.save(config, folder / SAVED)
+    keys = {"task__name": "gsm8k", "rewards__weights__correctness": 0.0}
+    edit_config(folder / SAVED, rewards__functions={"brevity": "mine.py:brevity"}, **keys)
     monkeypatch.setattr(choose, "build", None)  # no engine is built
     evaluate("trust_code=true")
     paths = Path("results/fake").rglob("gsm8k/repeat-*.jsonl")
@@ -413,12 +367,10 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     mean = np.mean([-len(r["completion"]) for r in files.read_lines(LAST)])
     details = results.read(SUMMARY)[4].meta["scores"]["gsm8k.greedy"]["functions"]["brevity"]
     assert details["mean"] == pytest.approx(mean)
-    shown = capsys.readouterr().out
-    assert "brevity" in shown
-    assert "rewards.weights.correctness=0: correct % is by v2, which was no reward" in shown
+    assert "rewards.weights.correctness=0: correct % is by v2" in capsys.readouterr().out
     Path("other.py").write_text(function.replace("-len(c)", "7"))
-    config.rewards.functions.brevity = "other.py:brevity"  # another one of the same name
-    OmegaConf.save(config, folder / SAVED)
+    other = {"brevity": "other.py:brevity"}  # another one of the same name
+    edit_config(folder / SAVED, rewards__functions=other)
     evaluate("trust_code=true")
     assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
 
@@ -446,10 +398,8 @@ def test_values_of_rewards_are_set_anew():
 
 def test_questions_without_any_verdict_are_no_accuracy():
     record = {"tokens": 3, "clipped": False, "well_formed": True, "correct": {}}
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match="raise deadline_seconds"):
         scores.summary([[record]], ["strict"])
-    line = "no question has a verdict on every repeat; raise deadline_seconds"
-    assert str(error.value) == line
 
 
 def test_more_repeats_and_tasks_keep_what_is_there():
@@ -462,7 +412,7 @@ def test_more_repeats_and_tasks_keep_what_is_there():
     assert len(scored[4].datasets["gsm8k"].ans_acc) == 2
 
 
-def test_the_facts_and_the_line_of_questions():
+def test_the_facts_of_questions():
     rows = [question("a", "1", "1+0?", [7, 8]), question("b", "2", "1+1?", [7])]
     plain = Questions("gsm8k", "math", rows, dropped=1)
     sample = Questions("gsm8k.sample2.greedy", "math", rows, total=5, greedy=True)
@@ -472,8 +422,6 @@ def test_the_facts_and_the_line_of_questions():
     others = [("c", "1", [7, 8]), ("a", "3", [7, 8]), ("a", "1", [7])]
     changed = [replace(plain, rows=[question(i, a, "1+0?", p), rows[1]]) for i, a, p in others]
     assert len({q.facts["digest"] for q in (plain, *changed)}) == 4
-    assert plain.summary == "gsm8k: 2 questions, 1 longer than in training left out"
-    assert sample.summary == "gsm8k.sample2.greedy: 2 questions of 5, a sample"
 
 
 def test_the_record_of_a_completion():
@@ -483,26 +431,18 @@ def test_the_record_of_a_completion():
     ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     groups = [[Completion(ids[0], False)], [Completion(ids[1], True)]]
     graded = questions.records(rows, groups, tokenizer, [])
-    tokens = [len(tokens) for tokens in ids]
-    assert graded == [
-        {
-            "id": "a",
-            "answer": "5",
-            "completion": texts[0],
-            "tokens": tokens[0],
-            "clipped": False,
-            "well_formed": True,  # with the tag that the prompt ends with
-            "correct": {},
-        },
-        {
-            "id": "b",
-            "answer": "6",
-            "completion": texts[1],
-            "tokens": tokens[1],
-            "clipped": True,
-            "well_formed": False,
-            "correct": {},
-        },
+    keys = ("id", "answer", "completion", "tokens", "clipped", "well_formed", "correct")
+    assert [tuple(record[key] for key in keys) for record in graded] == [
+        (
+            "a",
+            "5",
+            texts[0],
+            len(ids[0]),
+            False,
+            True,
+            {},
+        ),  # with the tag that its prompt ends with
+        ("b", "6", texts[1], len(ids[1]), True, False, {}),
     ]
 
 
@@ -514,7 +454,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(
-    ("error", "writes"), [*((Killed(), i) for i in (0, 1, 2, 3, 5)), (FULL, 2), (FULL, 5)]
+    ("error", "writes"), [(Killed(), 0), (Killed(), 2), (Killed(), 5), (FULL, 3)]
 )
 def test_whatever_write_is_the_last_one_the_end_is_the_same(error, writes, monkeypatch):
     written = []
@@ -624,8 +564,6 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
     (None, "seed=7 top_p=0.5", f"{SCORED}seed (0 -> 7), top_p (1.0 -> 0.5){SAME}"),
     (lambda _: FACTS.unlink(), "", NOT_OURS),
     (lambda _: FACTS.write_text('{"tasks": {}}'), "", NOT_OURS),
-    (lambda _: FACTS.write_text('{"weights": {}}'), "", NOT_OURS),
-    (lambda _: FACTS.write_text('{"weights": {}, "tasks": {"gsm8k": 1}}'), "", NOT_OURS),
     (lambda _: FACTS.write_text("[1]"), "", NOT_OURS),
     (
         lambda folder: [(p / ADAPTER).unlink() for p in folder.glob("checkpoint-*")],
@@ -747,8 +685,8 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     assert (facts["questions"], facts["sampled_from"]) == (2, 5)
     training = training_config(configured(), "fake").moved(None, "data")
     load = partial(questions.load, "gsm8k", "train", training, load_tokenizer(str(TINY)))
-    labels = [(q.task, q.total) for q in (load(5), load(16), load())]
-    assert labels == [("gsm8k.train.sample5", 16), ("gsm8k.train", None), ("gsm8k.train", None)]
+    labels = [(q.task, q.total) for q in (load(5), load(16))]
+    assert labels == [("gsm8k.train.sample5", 16), ("gsm8k.train", None)]
     small, large, other = ([row["id"] for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
     assert set(small) < set(large)
     assert (len(large), small == other) == (9, False)
@@ -765,10 +703,6 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     assert shown.count("correct %") == 1
     rows = ("base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 ")
     assert {row: len(re.findall(row, shown)) for row in rows} == dict.fromkeys(rows, 1)
-
-
-def stupid_pass_at_k(row: list[int], k: int) -> float:
-    return float(np.mean([any(subset) for subset in combinations(row, k)]))
 
 
 @pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])

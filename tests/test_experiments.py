@@ -4,21 +4,20 @@ docs/paper.md trains every arm of every figure."""
 import itertools
 import re
 from fnmatch import fnmatch
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
 import yaml
 
-from pods import registry
 from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.keys import TrainConfig
 from pods.models.policy import Policy
 from pods.training.build import trl_arguments
 from pods.training.check import resolve_defaults
-from tests.configs import compose, get
+from tests.configs import compose, composed, get
 from tests.conftest import ROOT
 
 PAPER = {  # the same in every setting of the paper
@@ -185,11 +184,9 @@ def names():
         pairs = (word.split("=") for word in re.sub(r"(seed=\d+),\S*", r"\1", row).split())
         choices = [[f"{key}={value}" for value in values.split(",")] for key, values in pairs]
         for overrides in itertools.product(*choices):
-            composed = command.compose("train", list(overrides))
-            registry.resolve(composed)
-            compose = partial(command.compose, "train")
-            composed.run = sweeps.name(composed, list(overrides), [], compose)
-            config = command.typed(TrainConfig, composed)
+            config = composed(*overrides)
+            config.run = sweeps.name(config, list(overrides), [], lambda texts: composed(*texts))
+            config = command.typed(TrainConfig, config)
             resolve_defaults(config)
             runs.add(config.run)
     return runs

@@ -16,8 +16,7 @@ from pods import files
 from pods.runs import checkpoints
 from tests import faults, processes
 from tests.fake_run import make_run
-from tests.figures import rollout_log_file
-from tests.test_inspect import record
+from tests.figures import rollout_log_file, rollout_record
 
 SETTINGS = [
     *processes.SMALL,
@@ -317,7 +316,8 @@ def test_threads_that_keep_a_finished_process_alive_are_named(folder):
     ids=["head", "full"],
 )
 def test_a_result_may_be_read_in_part_but_must_not_be_lost(fault, code, tmp_path):
-    rollout_log_file(make_run(tmp_path / "checkpoints", "r", steps=()), [record(1, "q", [0, 1])])
+    run_folder = make_run(tmp_path / "checkpoints", "r", steps=())
+    rollout_log_file(run_folder, [rollout_record(1, "q", [0, 1])])
     processes.run(tmp_path, "run=r", script="scripts/inspect_run.py", fault=fault, code=code)
 
 

@@ -1,6 +1,5 @@
 """The guard: an engine must sample from the policy that is trained."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +9,7 @@ from pods.config.errors import RunFailed
 from pods.engines import Completion, LivePolicy, Request
 from pods.training.guard import Guard
 from pods.trl_adapter import TrlAdapter
+from tests.fake_run import Faulty
 from tests.test_trainer import build, rows
 
 SETTINGS = [
@@ -20,24 +20,6 @@ SETTINGS = [
     "sampling.temperature=0.9",
     "guard.check_every=4",
 ]
-
-
-class Faulty:
-    """An engine whose log-probabilities are off, or that serves the base in place of the policy."""
-
-    def __init__(self, engine, base=False, offset=0.0):
-        self.engine, self.base, self.offset, self.asked = engine, base, offset, []
-
-    def generate(self, works, *, logprobs=False):
-        self.asked.append(logprobs)
-        for work in works:
-            served = replace(work, weights=None) if self.base else work
-            for _, groups in self.engine.generate([served], logprobs=logprobs):
-                yield work, [[self.shifted(c) for c in group] for group in groups]
-
-    def shifted(self, completion):
-        logprobs = completion.logprobs and [p + self.offset for p in completion.logprobs]
-        return replace(completion, logprobs=logprobs)
 
 
 class Silent:

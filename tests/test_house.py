@@ -115,23 +115,6 @@ def test_only_ranks_knows_of_other_processes() -> None:
     assert [file for file, names in found.items() if names] == ["pods/ranks.py"]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from accelerate import PartialState",
-        "from accelerate.utils import gather_object as g",
-        "import torch.distributed as dist",
-        "from torch import distributed",
-        "torch.distributed.is_initialized()",
-        "os.environ['RANK']",
-        "int(os.getenv('WORLD_SIZE', 1))",
-        "'LOCAL_RANK' in os.environ",
-    ],
-)
-def test_each_way_to_other_processes_is_seen(source):
-    assert {*MODULES_OF_RANKS, *VARIABLES_OF_RANKS} & set(names_read(source))
-
-
 @pytest.fixture(scope="module")
 def private_names() -> set[str]:
     """Attributes of TRL's and transformers' trainers, and what their methods assign."""
@@ -157,17 +140,3 @@ def test_private_names_stand_in_the_adapter_alone(private_names) -> None:
         if private and file != "pods/trl_adapter.py":
             found[file] = private
     assert found == {}
-
-
-def test_a_name_of_a_type_is_defined_once() -> None:
-    """Classes and type aliases at the top of the modules."""
-    places: dict[str, list[str]] = {}
-    for file, source in SOURCES.items():
-        for node in ast.parse(source).body:
-            names = [node.name] if isinstance(node, ast.ClassDef) else []
-            if isinstance(node, ast.Assign):
-                names = [ast.unparse(target) for target in node.targets]
-            for name in names:
-                if name[0].isupper() and not name.isupper() and name.isidentifier():
-                    places.setdefault(name, []).append(file)
-    assert {name: files for name, files in places.items() if len(files) > 1} == {}

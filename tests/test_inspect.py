@@ -5,25 +5,16 @@ import json
 import pytest
 
 from tests.fake_run import make_run
-from tests.figures import in_process, printed, refused, rollout_log_file
+from tests.figures import in_process, printed, refused, rollout_log_file, rollout_record
 
 INSPECT = "scripts/inspect_run.py"
 TEXT = "<think>a</think><answer>{}</answer>\x1b[2J"
 
 
 def record(step, question, correct):
-    rewards = [float(value) for value in correct]
-    return {
-        "step": step,
-        "question_id": question,
-        "answer": "5",
-        "prompt": f"<user>{question} plus 1?",
-        "completions": [TEXT.format(5 if value else 6) for value in correct],
-        "rewards": {"solved": rewards},
-        "correct": [value > 0 for value in rewards],
-        "total": rewards,
-        "kept": [0],
-    }
+    texts = [TEXT.format(5 if value else 6) for value in correct]
+    prompt = f"<user>{question} plus 1?"
+    return rollout_record(step, question, correct, prompt=prompt, completions=texts)
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
 COUNTS = {"train_seconds": 2.5, "tokens/generated": 90, "tokens/trained": 30}
 
 
+@pytest.mark.slow
 def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     plain, evaluated = tmp_path / "without" / "r", tmp_path / "with" / "r"
     for run, extra in ((plain, []), (evaluated, EVALUATION)):
@@ -44,14 +45,10 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     assert meta["train_seconds"] == metrics[-1]["train_seconds"]
     lines = files.read_lines(evaluated / "evaluations.jsonl")
     assert [line["step"] for line in lines] == [line["step"] for line in metrics] == [1, 2, 3, 4]
-    shared = [
-        {k: v for k, v in step.items() if k.startswith("eval/") or k in COUNTS} for step in metrics
-    ]
-    assert [
-        {k: line.get(k) for k in step} for line, step in zip(lines, shared, strict=True)
-    ] == shared
-    facts = [(line["task"], line["split"], len(line["correct"])) for line in lines]
-    assert facts == [("arithmetic", "test", 5)] * 4
+    for line, step in zip(lines, metrics, strict=True):  # its own numbers, and counts of the step
+        shared = {k: v for k, v in step.items() if k.startswith("eval/") or k in COUNTS}
+        assert shared.items() <= line.items()
+        assert (line["task"], line["split"], len(line["correct"])) == ("arithmetic", "test", 5)
     best = results.facts_of(evaluated / "meta.json")["checkpoint_best"]
     assert best is meta["checkpoint_best"] is None  # test questions choose nothing
 
@@ -83,27 +80,11 @@ def test_every_verdict_is_counted_as_what_it_is(tmp_path):
     shares |= {"eval/greedy_accuracy": 0.4, "eval/completion_length_mean": length}
     shares["eval/seconds"] = metrics["eval/seconds"]
     assert metrics == shares
-    details = line.pop("scores")
-    greedy = line.pop("greedy")
-    assert line == {
-        "step": 7,
-        **COUNTS,
-        **shares,
-        "task": "arithmetic",
-        "split": "test",
-        "correct": [1, 1, 1, 0, 0],
-        "entry": {
-            "ans_acc": [0.6],
-            "for_acc": [0.4],
-            "both_acc": [0.2],
-            "lengths": [length],
-            "examples": [],
-        },
-    }
-    assert (details["questions"], details["repeats"]) == (5, 1)
-    assert list(details["rewards"]) == [config.rewards.version]
-    assert greedy.keys() == {"correct", "entry", "scores"}
-    assert greedy["correct"] == [1, 1, 0, 0, 0]
+    assert line.items() >= (COUNTS | shares | {"step": 7, "split": "test"}).items()
+    assert line["correct"] == [1, 1, 1, 0, 0]
+    assert line["greedy"]["correct"] == [1, 1, 0, 0, 0]
+    assert line["entry"]["both_acc"] == [0.2]
+    assert line["scores"]["rewards"].keys() == {config.rewards.version}
 
 
 def scripted_grades():
@@ -118,6 +99,7 @@ def scripted_grades():
     scores.grade = grade
 
 
+@pytest.mark.slow
 def test_validation_names_the_best_checkpoint(tmp_path):
     arguments = [*SETTINGS, *EVALUATION, "evaluation.split=validation"]
     arguments += [f"output_dir={tmp_path}", "checkpoint.every_steps=null"]

@@ -84,6 +84,10 @@ KEYS = {  # command: what the line begins with
     "train.py task=own task.source=no.jsonl task.question=q task.answer=a": "task.source=no.jsonl",
     "train.py task=own task.source=q.jsonl task.answer=a": "task.question=None",
     "train.py rewards.functions.short=my.py:short": "rewards.functions.short=my.py:short",
+    "train.py card=l40s": "card=l40s",
+    "train.py trial=true card=v100": "card=v100",
+    "train.py trial=true json=true": "json=true",
+    "train.py trial=true card=l40s model.path=./none": "model.path=./none",
     "evaluate_run.py": "run=null",
     "evaluate_run.py run=old sampling.temperature=0": "sampling.temperature=0",
     "evaluate_run.py run=old checkpoints=newest": "checkpoints=newest",
@@ -118,8 +122,10 @@ class PlotConfig(FigureConfig):
 LABELS = ["GRPO", "Größe", "基线", "GRPO (lr=1e-6)", "$", "n = 8", "b's", "100 %", "a/b", "#1"]
 
 
-@pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("pattern", ["a-*", "b-seed[123]", "größe-*"])
+@pytest.mark.parametrize(
+    ("label", "pattern"),
+    [*((label, "a-*") for label in LABELS), ("GRPO", "b-seed[123]"), ("n = 8", "größe-*")],
+)
 def test_a_label_can_be_typed_or_the_hint_can(monkeypatch, capsys, label, pattern):
     """The answer to a label without the quotes of Hydra has them, and is read as it was meant."""
     seen = []

@@ -55,12 +55,6 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     assert (len(axes.lines), len(shown)) == (lines, bands)
     low, high = axes.get_ylim()
     assert 30 < low < high < 90, "two runs have no band: it would be 13 standard errors high"
-    text = drawing.caption(figure(), [arm])
-    assert ("Bands" in text, "Single runs" in text, "Thin" in text) == (
-        runs > 2,
-        runs < 2,
-        lines > 1,
-    )
 
 
 @pytest.mark.parametrize("drawn", ["", ".greedy"])
@@ -85,8 +79,7 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     assert curves["Yours"]["mean"] == pytest.approx(expected)  # no base point has greedy scores
     hours = [10 * k / 3600 for k in range(5)]
     assert curves["Yours"]["time_hours"] == pytest.approx(hours[-len(expected) :])
-    error = printed(capsys, SPEEDUP, *where, code=2)[1]
-    assert "runs: arithmetic both_acc" in error  # of quickstart: these files have no config
+    error = printed(capsys, SPEEDUP, *where, code=2)[1]  # the data set of quickstart
     assert "mine-seed0: no data set arithmetic but gsm8k, gsm8k.greedy; set dataset" in error
 
 

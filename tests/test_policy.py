@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from pods.config.errors import UserError
 from pods.models.policy import load_model, load_tokenizer, load_transformers
 from tests.configs import compose
-from tests.fake_run import TINY
+from tests.fake_run import TINY, edit_json
 
 UP = "model.layers.2.mlp.up_proj.weight"
 
@@ -25,10 +25,6 @@ def base(tmp_path) -> Path:
     return Path(shutil.copytree(TINY, tmp_path / "base"))
 
 
-def edit(path: Path, **keys: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
-
-
 def edit_weights(base: Path, act: Callable[[dict], Any]) -> None:
     weights = load_file(base / "model.safetensors")
     act(weights)
@@ -36,7 +32,7 @@ def edit_weights(base: Path, act: Callable[[dict], Any]) -> None:
 
 
 WEIGHTS = {
-    "lm_head.weight": lambda base: edit(base / "config.json", tie_word_embeddings=False),
+    "lm_head.weight": lambda base: edit_json(base / "config.json", tie_word_embeddings=False),
     UP: lambda base: edit_weights(base, lambda weights: weights.pop(UP)),
     f"{UP} has the shape (3, 3), not (256, 128)": lambda base: edit_weights(
         base, lambda weights: weights.update({UP: torch.zeros(3, 3)})
@@ -66,7 +62,7 @@ def test_a_base_whose_weights_are_not_all_there_is_refused_in_a_line(base, part)
 )
 def test_generation_flags_without_effect_do_not_prevent_a_save(base, tmp_path, flags):
     """transformers loads them with a warning, and save_pretrained refuses them."""
-    edit(base / "generation_config.json", eos_token_id=[1, 5], **flags)
+    edit_json(base / "generation_config.json", eos_token_id=[1, 5], **flags)
     load_model(str(base), "float32").save_pretrained(tmp_path / "saved")
     saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
     assert saved["eos_token_id"] == [1, 5]
@@ -75,7 +71,7 @@ def test_generation_flags_without_effect_do_not_prevent_a_save(base, tmp_path, f
 
 
 def test_generation_flags_with_an_effect_stay(base, tmp_path):
-    edit(base / "generation_config.json", do_sample=True, temperature=0.7)
+    edit_json(base / "generation_config.json", do_sample=True, temperature=0.7)
     load_model(str(base), "float32").save_pretrained(tmp_path / "saved")
     saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
     assert (saved["do_sample"], saved["temperature"]) == (True, 0.7)
@@ -84,7 +80,7 @@ def test_generation_flags_with_an_effect_stay(base, tmp_path):
 @pytest.mark.parametrize("rank", [None, 4])
 def test_a_base_that_cannot_be_saved_is_refused_before_the_training(base, rank):
     """Such as one whose config asks for attentions. A checkpoint of an adapter has no config."""
-    edit(base / "config.json", output_attentions=True)
+    edit_json(base / "config.json", output_attentions=True)
     config = compose(f"model.path={base}", f"lora.rank={rank or 'null'}")
     tokenizer = load_tokenizer(str(base))
     if rank:
@@ -102,7 +98,7 @@ def test_a_tokenizer_that_cannot_be_saved_is_refused_before_the_training(base, m
 
 
 def test_a_config_that_cannot_be_read_is_refused_in_a_line(base):
-    edit(base / "config.json", rope_parameters={"rope_type": "yarn"})
+    edit_json(base / "config.json", rope_parameters={"rope_type": "yarn"})
     with pytest.raises(UserError, match=r"^model\.path=.*factor"):
         load_tokenizer(str(base))
 

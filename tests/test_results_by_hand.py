@@ -16,23 +16,19 @@ DEEP = "[" * 200_000
 EDITS = {  # the place of a value in bad-1.json, and another value
     "an accuracy above 1": (("checkpoint-200", "gsm8k", "ans_acc", 0), 73.2),
     "an accuracy below 0": (("checkpoint-200", "gsm8k", "for_acc", 0), -0.5),
-    "another accuracy above 1": (("checkpoint-200", "gsm8k", "both_acc", 0), 1e308),
     "a greedy accuracy above 1": (("checkpoint-200", "gsm8k.greedy", "ans_acc", 0), 2),
     "pass@k above 1": (("checkpoint-200", "meta", "pass@k", "gsm8k", "2"), 50),
     "400 digits of an accuracy": (("checkpoint-200", "gsm8k", "ans_acc", 0), HUGE),
-    "400 digits of a length": (("checkpoint-200", "gsm8k", "lengths", 0), HUGE),
     "400 digits of seconds": (("checkpoint-200", "meta", "train_seconds"), HUGE),
     "5000 digits of a step": (("checkpoint-" + "9" * 5000,), {}),
     "scores are a text": (("checkpoint-200", "meta", "scores"), "none"),
     "scores of a data set are a list": (("checkpoint-200", "meta", "scores", "gsm8k"), [1]),
-    "rewards are a number": (("checkpoint-200", "meta", "scores", "gsm8k", "rewards"), 1),
     "a checkpoint is a text": (("checkpoint-200",), "none"),
 }
 FACTS = {  # the content of bad-1.meta.json
     "nested": DEEP,
     "no JSON": "{",
     "a list": "[]",
-    "tasks are a text": '{"tasks": "none"}',
     "a task is a number": '{"tasks": {"gsm8k": 1}}',
     "the training is a list": '{"train": [1]}',
     "the seed is a text": '{"train": {"seed": "one"}}',

@@ -96,6 +96,7 @@ def busy() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_verdict_does_not_depend_on_the_load_of_the_machine():
     """Four busy processes on the one core that the comparisons may use: they wait, and count only
     the processor's time that they use themselves."""
@@ -151,6 +152,7 @@ def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it():
     """The server never imports the caller's main module, which may start training."""
     code = (

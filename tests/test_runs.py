@@ -18,6 +18,7 @@ from pods.runs import checkpoints, rollout_log
 from pods.runs import folder as runs
 from tests.configs import compose
 from tests.conftest import ROOT
+from tests.fake_run import edit_json
 from tests.steps import step_of
 from tests.test_checkpoints import add, truncated
 
@@ -45,24 +46,17 @@ def folder_of(output_dir: Path, *overrides: str) -> runs.RunFolder:
     return runs.RunFolder(compose("run=r", f"output_dir={output_dir}", *overrides))
 
 
-def git(*arguments: str) -> str:
-    """What git says of the clone that the tests are in; nothing outside of one."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def test_a_new_run_has_its_config_and_its_origin(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no clone
     folder = folder_of(tmp_path)
     folder.begin(None)
     assert load_config(tmp_path / "r" / ".hydra" / "config.yaml") == folder.config
     meta = json.loads((tmp_path / "r" / "meta.json").read_text())
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    commit = git("rev-parse", "--verify", "HEAD")[:12] + ("-dirty" if changed else "")
     versions, gpu = meta.pop("versions"), meta.pop("gpu")
+    clone = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    assert (meta.pop("git_commit") or "").partition("-dirty")[0] == clone.stdout[:12]
     assert meta == {
         "config_hash": runs.config_hash(folder.config),
-        "git_commit": commit or None,
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),
@@ -83,12 +77,8 @@ def test_a_run_is_held_by_one_training(tmp_path):
     lock = tmp_path / "r" / ".lock"
     with folder_of(tmp_path):
         assert lock.read_text() == owner
-        with pytest.raises(UserError) as error, folder_of(tmp_path):
+        with pytest.raises(UserError, match=f"^run=r: {owner} is training"), folder_of(tmp_path):
             pass
-        assert str(error.value) == (
-            f"run=r: {owner} is training in {lock.parent}; "
-            "wait for it, stop it, or set run=<another name>"
-        )
         assert lock.read_text() == owner
     assert lock.read_text() == ""
     with folder_of(tmp_path):
@@ -131,8 +121,7 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
 
 def test_lost_facts_are_those_of_the_checkpoint_again(folder, tmp_path, capsys):
     (start,) = checkpoints.find(folder.path, "checkpoint-100")
-    meta = json.loads((start.path / "meta.json").read_text()) | {"git_commit": "commit-of-100"}
-    (start.path / "meta.json").write_text(json.dumps(meta))
+    edit_json(start.path / "meta.json", git_commit="commit-of-100")
     (start,) = checkpoints.find(folder.path, "checkpoint-100")
     folder.meta.write_text('{"seed"')
     resumed = folder_of(tmp_path)
@@ -192,12 +181,8 @@ def test_a_run_that_would_have_come_as_far_goes_on(folder, tmp_path, monkeypatch
 
 def test_a_folder_that_gives_no_lock_is_one_line(tmp_path):
     (tmp_path / "r" / ".lock").mkdir(parents=True)  # as a file system without locks refuses
-    with pytest.raises(UserError) as error, folder_of(tmp_path):
+    with pytest.raises(UserError, match=r"^output_dir=.*no lock"), folder_of(tmp_path):
         pass
-    assert str(error.value) == (
-        f"output_dir={tmp_path}: no lock {tmp_path / 'r' / '.lock'} (Is a directory); "
-        "choose another output_dir"
-    )
 
 
 def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
@@ -258,13 +243,9 @@ def test_a_new_run_has_no_start(tmp_path):
 
 def test_a_checkpoint_of_another_number_of_processes_is_refused(folder, tmp_path):
     meta = folder.path / "checkpoint-100" / "meta.json"
-    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"ranks": 2}))
-    with pytest.raises(UserError) as error:
+    edit_json(meta, ranks=2)
+    with pytest.raises(UserError, match="written by 2 processes, and this run has 1"):
         folder_of(tmp_path).find_start()
-    assert str(error.value) == (
-        f"{meta.parent} was written by 2 processes, and this run has 1; "
-        "launch with --num_processes 2, or set run=<another name>"
-    )
 
 
 def renamed(path: Path) -> None:
@@ -283,9 +264,10 @@ def renamed(path: Path) -> None:
         ),
         (
             Path.touch,
-            "seed=1 rewards.weights.tags=0.5 max_sequences=8",
-            "run=r was started with another config: rewards.weights.tags (1.0 -> 0.5), "
-            "seed (0 -> 1); restore these keys, or set run=<another name>",
+            "seed=1 trl.vllm_importance_sampling_correction=true max_sequences=8",
+            "run=r was started with another config: seed (0 -> 1), "
+            "trl.vllm_importance_sampling_correction (False -> True); restore these keys, "
+            "or set run=<another name>",
         ),
     ],
     ids=["missing", "renamed", "other keys"],

@@ -221,9 +221,5 @@ def test_help_has_the_commands_own_keys_and_groups_with_comments():
     words = set(re.findall(r"\w+", text))
     missing = [key for key in keys(TrainConfig) if key.rpartition(".")[2] not in words]
     assert {key.partition(".")[0] for key in missing} == {"task"}, missing  # of task=own
-    assert "# n: completions sampled for each prompt" in text
     assert "experiment=quickstart, any of chemistry_qwen, gsm8k_a100, " in text
     assert "figure" not in text
-    assert "checkpoint: last" in command.help_text("title", CONFIG_DIR / "checkpoint", "chat")
-    report = command.help_text("title", CONFIG_DIR, "report")
-    assert "resamples: 10000" in report, "those of _comparison.yaml, too"

@@ -164,6 +164,7 @@ def test_rows_that_cannot_be_used_are_named(rows, message, tmp_path):
         ("\\boxed{1} or \\boxed{2}", "2", "2"),
         ("so \\fbox{5}", "5", "5"),
         ("so $\\boxed 5$.", "5", "5"),
+        ("so $\\fbox {5}$.", "5", "5"),
     ],
 )
 def test_gold_with_balanced_braces_or_the_published_cut(solution, gold, published, tmp_path):

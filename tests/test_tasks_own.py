@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +171,10 @@ def test_a_table_of_any_format_is_read(name, tmp_path):
 
 WRONG = {
     "q.xlsx": (b"PK", "task.source={}: cannot be read (unknown ending); give a .jsonl, .json, .cs"),
-    "q.png": (b"\x89PNG", "task.source={}: cannot be read (unknown ending); give a .jsonl"),
     "a.jsonl": (b"problem,solution\n1+1?,2\n", "{}:1: not a JSON object (Expecting value"),
     "b.jsonl": (b"", "task.source={}: has no row with columns; give a .jsonl"),
-    "c.jsonl": (b"[1]\n", "task.source={}: has no row with columns; give"),
     "d.jsonl": (b"\xff\xfe", "{}: is text in UTF-16"),
     "a.json": (b"{}", "task.source={}: has no row with columns; give"),
-    "b.json": (b'{"problem": "1+1?"}', "task.source={}: has no row with columns; give"),
     "c.json": (b"1", "task.source={}: cannot be read ("),
     "a.csv": (b"", "task.source={}: has no row with columns; give"),
     "b.csv": (b"\x89PNG\r\n", "task.source={}: cannot be read ('utf-8' codec"),
@@ -268,11 +266,9 @@ def test_gold_is_found_in_the_column(gold, solution, expected):
     ids=["no text", "gold is no text", "gold raises"],
 )
 def test_a_row_without_gold_is_one_line_with_its_place(row, gold, message):
-    with pytest.raises(UserError) as error:
-        own(write(Path("q.jsonl"), [{"problem": "1+1?", **row}]), gold=gold)
-    assert str(error.value) == (
-        f"q.jsonl:1: {message}; correct the row, task.question, task.answer or task.gold"
-    )
+    source = write(Path("q.jsonl"), [{"problem": "1+1?", **row}])
+    with pytest.raises(UserError, match=re.escape(f"q.jsonl:1: {message}; correct the row")):
+        own(source, gold=gold)
 
 
 def test_another_task_drops_the_keys_of_own():

@@ -62,13 +62,11 @@ def test_golds_that_no_completion_meets_are_refused(gold, key, remedy):
         assert part in message
 
 
-@pytest.mark.parametrize(("gold", "key", "remedy"), UNMET)
-def test_a_few_of_them_are_one_line(gold, key, remedy, capsys):
-    good = "B" if "choice" in key else "18"
-    train_on([good] * 12 + [gold] * 3, key, "task.validation_size=0")
-    lines = [line for line in capsys.readouterr().err.splitlines() if remedy in line]
-    assert len(lines) == 1
-    assert "of 12 gold answers" in lines[0]
+def test_a_few_of_them_are_one_line(capsys):
+    gold, key, remedy = UNMET[0]
+    train_on(["18"] * 12 + [gold] * 3, key, "task.validation_size=0")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if remedy in line]
+    assert "of 12 gold answers" in line
 
 
 def test_a_marker_is_said_even_if_the_answer_in_it_is_met(capsys):

@@ -47,7 +47,7 @@ def test_chat_template():
     assert TOKENIZER.apply_chat_template(chat, **options)["input_ids"] == TOKENIZER.encode(text)
 
 
-@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize("greedy", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_base_is_well_formed_and_correct_on_about_half(policy, greedy):
     torch.manual_seed(0)
     rows = arithmetic.rows("validation")
@@ -84,6 +84,7 @@ def unversioned(path):
     return re.sub(r'"transformers_version": ".*"', "", path.read_text())
 
 
+@pytest.mark.slow
 def test_build_script(tmp_path):
     settings = ["out_dir=built", "steps=5"]
     done = processes.run(tmp_path, *settings, script="scripts/build_tiny_policy.py")

@@ -36,6 +36,7 @@ def test_completions_without_format_are_named_with_a_remedy():
     assert "0 of 1 completions; see the prompt" in trial.formed([record | {"completions": ["2"]}])
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     work = tmp_path / "work"
     (work / "runs").mkdir(parents=True)

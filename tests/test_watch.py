@@ -46,14 +46,6 @@ def test_each_sign_is_named_with_the_key_to_change(overrides, steps, parts):
     assert len({*problems} - {""}) <= 1  # the first sign stays
 
 
-def test_only_the_window_is_kept():
-    """A resumed run repeats each line of metrics.jsonl, of which there may be 100,000."""
-    watch = Watch(compose())
-    for _ in range(WINDOW + 1):
-        watch(GOOD)
-    assert len(watch.steps) == WINDOW
-
-
 def test_steps_without_any_reward_have_no_mean():
     watch = Watch(compose())
     unscored = {key: value for key, value in GOOD.items() if key != "all/reward_mean"}

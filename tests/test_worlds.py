@@ -11,14 +11,10 @@ from tests.conftest import ROOT
 BASES = {"tags": "tiny_policy_tags", "hard": "tiny_policy_hard"}
 
 
-@pytest.mark.parametrize("world", ["sums", "noisy", "steps", "tags", "hard", "large"])
-def test_a_world_is_a_training_of_1200_seconds_at_a_price(world, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # its rewards are found from every folder
-    config = compose(f"experiment={world}")
-    assert (config.clock.name, config.budget.train_seconds) == ("l40s", 1200)
-    assert config.rewards.grader == {"noisy": "noisy"}.get(world, "correctness")
-    own_bases = BASES | {"large": "tiny_policy_large"}
-    assert config.model.path.endswith(own_bases.get(world, "tiny_policy"))
+@pytest.mark.parametrize(("world", "grader"), [("noisy", "noisy"), ("steps", "correctness")])
+def test_the_rewards_of_a_world_are_found_from_every_folder(world, grader, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert compose(f"experiment={world}").rewards.grader == grader
 
 
 @pytest.mark.parametrize("world", BASES)
