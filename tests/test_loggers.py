@@ -89,13 +89,14 @@ def test_wandb_is_given_our_keys_an_axis_and_the_completions_of_a_prompt(tmp_pat
     """What it accepts is logged for real in the test above."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_PROJECT", "not-this-one")
-    axes, lines = {}, {}
+    axes: dict = {}
+    lines: dict = defaultdict(dict)  # wandb puts what is logged at one step together
     monkeypatch.setattr(
         wandb.Run,
         "define_metric",
         lambda _, name, step_metric=None: axes.update({name: step_metric}),
     )
-    monkeypatch.setattr(wandb.Run, "log", lambda _, line, step, **__: lines.update({step: line}))
+    monkeypatch.setattr(wandb.Run, "log", lambda _, line, step, **__: lines[step].update(line))
     keys = ["wandb.project=p", "wandb.entity=e", "wandb.group=g", "wandb.tags=[x,y]"]
     with log(tmp_path, range(1, 3), "run=r", "logger=[wandb]", *keys):
         run = wandb.run
@@ -108,7 +109,7 @@ def test_wandb_is_given_our_keys_an_axis_and_the_completions_of_a_prompt(tmp_pat
 
 
 def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="^logger=wandb: .*; log in, set WANDB"):
+    with pytest.raises(UserError, match=r"^logger=wandb: .*; log in, set WANDB"):
         log(tmp_path, range(1), "logger=[wandb]")
     monkeypatch.setattr(check, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^logger=wandb: wandb is not installed; uv pip install"):
