@@ -1,6 +1,7 @@
 """The metric lines: what they count, on the console, and in each tracker after a resume."""
 
 import re
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 
