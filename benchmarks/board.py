@@ -83,25 +83,25 @@ def main(config: BoardConfig) -> None:
         for seed in seeds
     ]
     results = run(config, wanted)
-    marks = {}
+    accuracies = {}
     text = ""
     for metric, title in ranking.TITLES.items():
         values = np.array([results[training][metric] for training in wanted])
-        by_arm = values.reshape(len(cells), len(seeds), ranking.MARKS)
-        marks[metric] = dict(zip(cells, by_arm, strict=True))
-        text += f"{config.world}: {title}\n\n{ranking.table(cells, marks[metric])}\n\n"
+        by_arm = values.reshape(len(cells), len(seeds), ranking.EVALUATIONS)
+        accuracies[metric] = dict(zip(cells, by_arm, strict=True))
+        text += f"{config.world}: {title}\n\n{ranking.table(cells, accuracies[metric])}\n\n"
     files.write_atomic(config.out_dir / f"board-{config.world}.md", text)
     print(text)
     if not config.algorithm:
         return
-    print(ranking.sentence(config.algorithm, marks["accuracy"]))
+    print(ranking.sentence(config.algorithm, accuracies["accuracy"]))
     if config.as_json:
         result = {
             "arm": config.algorithm,
             "world": config.world,
             "seeds": seeds,
-            "against": ranking.against_rivals(config.algorithm, marks["accuracy"]),
-            "greedy": ranking.against_rivals(config.algorithm, marks["greedy"]),
+            "against": ranking.against_rivals(config.algorithm, accuracies["accuracy"]),
+            "greedy": ranking.against_rivals(config.algorithm, accuracies["greedy"]),
         }
         print(json.dumps(result))
 
@@ -155,8 +155,8 @@ def train_all(config: BoardConfig, trainings: list[Training], lock: TextIO) -> N
 
 
 def train(config: BoardConfig, lock: TextIO, training: Training) -> dict[str, list[float]]:
-    """Accuracies at the marks, 0 from where the loss diverged. Raises UserError with the last line
-    of any other failure."""
+    """Accuracies at the evaluations, 0 from where the loss diverged. Raises UserError with the last
+    line of any other failure."""
     flags = [f"--config-dir={folder}" for folder in SEARCHED[1:]]  # which may hold the world
     words = [CONFIG_DIR.parent / "train.py", *flags, *command_line(config, training)]
     done = subprocess.run(
@@ -168,8 +168,8 @@ def train(config: BoardConfig, lock: TextIO, training: Training) -> dict[str, li
         raise UserError(f"{training.run}: {last[-1]}")
     lines = files.read_lines(config.output_dir / training.run / "evaluations.jsonl")
     seconds = [line["train_seconds"] for line in lines]
-    marks = training.budget / ranking.MARKS * np.arange(1, ranking.MARKS + 1)
-    after = np.searchsorted(seconds, marks)  # one step may pass two marks
+    due = training.budget / ranking.EVALUATIONS * np.arange(1, ranking.EVALUATIONS + 1)
+    after = np.searchsorted(seconds, due)  # one step may pass two
     if not diverged:
         after = np.minimum(after, len(lines) - 1)
     lines.append(dict.fromkeys(ranking.METRICS.values(), 0.0))
@@ -191,7 +191,7 @@ def command_line(config: BoardConfig, training: Training) -> list[str]:
         f"optimizer.learning_rate={rate}",
         f"clock={training.clock}",
         f"budget.train_seconds={training.budget}",
-        f"evaluation.every_seconds={training.budget / ranking.MARKS}",
+        f"evaluation.every_seconds={training.budget / ranking.EVALUATIONS}",
         f"seed={training.seed}",
         f"run={training.run}",
         f"output_dir={config.output_dir}",

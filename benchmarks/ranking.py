@@ -1,4 +1,4 @@
-"""The tables of the board: algorithms against GRPO and PODS. Accuracies are (seeds, marks)."""
+"""The tables of the board: algorithms against GRPO and PODS, by accuracies (seeds, evaluations)."""
 
 from typing import Any, NamedTuple
 
@@ -9,8 +9,8 @@ from scipy.stats import ttest_rel
 from pods.figures import tables
 from pods.figures.statistics import Difference, difference
 
-Marks = dict[str, np.ndarray]  # arm -> (seeds, marks)
-MARKS = 12  # evaluations of a training, at equal distances up to the end of the budget
+Accuracies = dict[str, np.ndarray]  # arm -> (seeds, evaluations)
+EVALUATIONS = 12  # evaluations of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
 TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}
@@ -25,9 +25,9 @@ class Cell(NamedTuple):
     rate: float
 
 
-def sentence(arm: str, marks: Marks) -> str:
+def sentence(arm: str, accuracies: Accuracies) -> str:
     """What the interval of the difference from PODS allows to say."""
-    result = ahead(arm, "pods", marks)
+    result = ahead(arm, "pods", accuracies)
     low, high = result.ci95 or (0, 0)
     verdict = "cannot be told from pods"
     if low > 0:
@@ -37,19 +37,19 @@ def sentence(arm: str, marks: Marks) -> str:
     return f"{arm} - pods, temperature 1: {points(result)}: {verdict}"
 
 
-def table(cells: dict[str, Cell], marks: Marks) -> str:
-    """A row for each arm, the best first: mean over marks and seeds, differences in points, and
-    their p values."""
-    adjusted = {rival: holm(rival, marks) for rival in RIVALS}
+def table(cells: dict[str, Cell], accuracies: Accuracies) -> str:
+    """A row for each arm, the best first: mean over evaluations and seeds, differences in points,
+    and their p values."""
+    adjusted = {rival: holm(rival, accuracies) for rival in RIVALS}
     rows = []
-    for arm in sorted(cells, key=lambda arm: -marks[arm].mean()):
+    for arm in sorted(cells, key=lambda arm: -accuracies[arm].mean()):
         row = {
             "arm": arm,
             "P, n, m, rate": ", ".join(f"{size:g}" for size in cells[arm]),
-            "mean, %": f"{100 * marks[arm].mean():.1f}",
+            "mean, %": f"{100 * accuracies[arm].mean():.1f}",
         }
         for rival in RIVALS:
-            result = ahead(arm, rival, marks)
+            result = ahead(arm, rival, accuracies)
             p = adjusted[rival].get(arm)
             row[f"- {rival}, points"] = points(result)
             row[f"p, {rival}"] = "-" if p is None else f"{p:.2g}"
@@ -62,15 +62,15 @@ def points(result: Difference) -> str:
     return tables.points(result) if result.ci95 else "- (one seed)"
 
 
-def ahead(arm: str, rival: str, marks: Marks) -> Difference:
-    """Of the accuracies averaged over the marks, paired by seed."""
-    return difference(marks[rival].mean(axis=1), marks[arm].mean(axis=1), paired=True)
+def ahead(arm: str, rival: str, accuracies: Accuracies) -> Difference:
+    """Of the accuracies averaged over the evaluations, paired by seed."""
+    return difference(accuracies[rival].mean(axis=1), accuracies[arm].mean(axis=1), paired=True)
 
 
-def holm(rival: str, marks: Marks) -> dict[str, float]:
+def holm(rival: str, accuracies: Accuracies) -> dict[str, float]:
     """p values of the arms that differ from the rival, adjusted for their number (Holm 1979):
     of k ascending p values the i-th from 0 becomes the largest of p_j (k - j), j <= i, and 1."""
-    averages = {arm: values.mean(axis=1) for arm, values in marks.items() if len(values) > 1}
+    averages = {arm: values.mean(axis=1) for arm, values in accuracies.items() if len(values) > 1}
     raw = {
         arm: ttest_rel(average, averages[rival]).pvalue
         for arm, average in averages.items()
@@ -81,9 +81,9 @@ def holm(rival: str, marks: Marks) -> dict[str, float]:
     return (ascending * factors).clip(upper=1).cummax().to_dict()
 
 
-def against_rivals(arm: str, marks: Marks) -> dict[str, Any]:
+def against_rivals(arm: str, accuracies: Accuracies) -> dict[str, Any]:
     """Differences in percentage points, with their intervals."""
-    percent = {name: 100 * values for name, values in marks.items()}
+    percent = {name: 100 * values for name, values in accuracies.items()}
     results = {}
     for rival in RIVALS:
         result = ahead(arm, rival, percent)

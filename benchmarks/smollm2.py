@@ -44,7 +44,7 @@ CELLS = {  # (P, n, m) of an arm: its own, then two that only the planner's test
 }
 RATES = (3e-4, 1e-3)
 SEEDS = {"tune": (0, 1), "sizes": (0, 1), "test": (100, 101, 102, 103)}
-MARKS = 3  # checkpoints that are scored, at equal distances of priced seconds
+EVALUATIONS = 3  # checkpoints that are scored, at equal distances of priced seconds
 Setting = tuple[str, int, int, int, float]  # arm, P, n, m, rate
 
 
@@ -81,7 +81,7 @@ class Study:
         return files.read_lines(self.folder / "runs.jsonl")
 
     def scores(self, stage: str) -> dict[Setting, list[float]]:
-        """The accuracy of each seed at temperature 1 in percent, mean over the marks."""
+        """The accuracy of each seed at temperature 1 in percent, mean over the checkpoints."""
         scores: dict[Setting, list[float]] = {}
         for record in sorted(self.records(), key=lambda record: record["seed"]):
             if record["stage"] == stage:
@@ -165,7 +165,7 @@ def train(study: Study, run: StudyRun) -> None:
         f"optimizer.learning_rate={run.rate}",
         f"seed={run.seed}",
         f"budget.train_seconds={study.seconds}",
-        f"checkpoint.every_seconds={study.seconds / MARKS}",
+        f"checkpoint.every_seconds={study.seconds / EVALUATIONS}",
         "checkpoint.keep=1",
         "evaluation.every_seconds=null",
         "ledger_texts=first",
@@ -189,7 +189,7 @@ def scoring(study: Study, stage: str) -> list[str]:
 
 
 def plan(study: Study) -> None:
-    """Predict the signal a second of every cell, at the first mark of a GRPO run of seed 900."""
+    """Predict the signal a second of every cell, at a GRPO run's first checkpoint, seed 900."""
     run = StudyRun("plan", "grpo", *CELLS["grpo"][0], RATES[0], 900)
     train(study, run)
     first = checkpoints.find(study.runs / run.name)[0]

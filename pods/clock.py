@@ -47,7 +47,7 @@ class Clock:
     def restore(self, train_seconds: float, outside: ByPhase) -> None:
         """Go on from a checkpoint: its training seconds, and those outside of training by phase.
 
-        The next mark is the first after `train_seconds`; wall_seconds begin again at 0.
+        What is due every N seconds is due after `train_seconds`; wall_seconds begin again at 0.
         """
         self.train_seconds = self.before_step = train_seconds
         for phase, seconds in outside.items():
@@ -141,7 +141,7 @@ class Clock:
         if gib is not None:
             self.step_peak[phase] = max(self.step_peak.get(phase, 0.0), gib)
 
-    def passed_mark(self, every_seconds: float | None) -> bool:
+    def is_due(self, every_seconds: float | None) -> bool:
         """Whether the newest step crossed a multiple of `every_seconds` of training: a fixed grid,
         so that a late step shifts nothing."""
         if not every_seconds:

@@ -88,7 +88,7 @@ def export_files(folder, name, runs, length_only=""):
 def published_files(folder):
     """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
     arms = {
-        "Llama-512-16-16-0.04": [0.1, 0.2, 0.3, *[0.4] * 6, *[0.9] * 3],  # 9 marks count
+        "Llama-512-16-16-0.04": [0.1, 0.2, 0.3, *[0.4] * 6, *[0.9] * 3],  # 9 points count
         "Llama-512-64-16-0.04": [0.1, *[0.4] * 11],
         "GSM8K-512-16-16": [0.1, 0.2, 0.3, *[0.5] * 9],
         "GSM8K-512-64-16": [0.5] * 12,
@@ -138,7 +138,7 @@ def refused(capsys, *command):
 
 
 def figure(**changes):
-    """A figure on a four-mark, half-hour grid with the arms GRPO and GRPO-PODS."""
+    """A figure on a four-point, half-hour grid with the arms GRPO and GRPO-PODS."""
     arms = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
     values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc"}
     values |= {"grid_seconds": 1800.0, "budget_seconds": 7200.0, "checkpoints": 4}

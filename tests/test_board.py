@@ -150,21 +150,25 @@ def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, cap
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
     rng = np.random.default_rng(0)
-    marks = {arm: rng.normal(mean, 1, (8, 3)) for arm, mean in (("grpo", 0), ("a", 2), ("b", 0.1))}
-    marks["pods"] = marks["grpo"]
-    raw = {a: ttest_rel(marks[a].mean(1), marks["grpo"].mean(1)).pvalue for a in "ab"}
-    adjusted = ranking.holm("grpo", marks)
+    accuracies = {
+        arm: rng.normal(mean, 1, (8, 3)) for arm, mean in (("grpo", 0), ("a", 2), ("b", 0.1))
+    }
+    accuracies["pods"] = accuracies["grpo"]
+    raw = {a: ttest_rel(accuracies[a].mean(1), accuracies["grpo"].mean(1)).pvalue for a in "ab"}
+    adjusted = ranking.holm("grpo", accuracies)
     assert adjusted == pytest.approx({"a": 2 * raw["a"], "b": max(2 * raw["a"], raw["b"])})
-    rows = ranking.table(dict.fromkeys(marks, ranking.Cell(1, 2, 2, 1e-3)), marks).splitlines()[2:]
+    rows = ranking.table(
+        dict.fromkeys(accuracies, ranking.Cell(1, 2, 2, 1e-3)), accuracies
+    ).splitlines()[2:]
     assert re.match(r"\| a +\|", rows[0])
     assert any("+0.0 [+0.0, +0.0]" in row and row.startswith("| pods") for row in rows)
 
 
 def test_one_seed_has_no_number_without_an_interval():
-    marks = {arm: np.full((1, 12), 0.5) for arm in ("grpo", "pods", "mine")}
-    cells = dict.fromkeys(marks, ranking.Cell(1, 2, 2, 1e-3))
-    assert ranking.table(cells, marks).count("- (one seed)") == 6
-    assert ranking.sentence("mine", marks).endswith("- (one seed): cannot be told from pods")
+    accuracies = {arm: np.full((1, 12), 0.5) for arm in ("grpo", "pods", "mine")}
+    cells = dict.fromkeys(accuracies, ranking.Cell(1, 2, 2, 1e-3))
+    assert ranking.table(cells, accuracies).count("- (one seed)") == 6
+    assert ranking.sentence("mine", accuracies).endswith("- (one seed): cannot be told from pods")
 
 
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path, monkeypatch, capsys):

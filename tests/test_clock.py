@@ -76,27 +76,27 @@ def test_a_price_list_replaces_the_measured_seconds(clock, time, tokens, rounds,
 @pytest.mark.parametrize(
     ("steps", "saved", "why"),
     [
-        ([4, 4, 4, 4, 4], [False, False, True, False, True], "marks at 10 and 20"),
-        ([12, 4, 4], [True, False, True], "a late step does not shift the mark at 20"),
-        ([25, 4, 4], [True, False, True], "two marks in one step save once; the next is 30"),
-        ([10, 9, 1], [True, False, True], "exactly on a mark"),
+        ([4, 4, 4, 4, 4], [False, False, True, False, True], "points at 10 and 20"),
+        ([12, 4, 4], [True, False, True], "a late step does not shift the point at 20"),
+        ([25, 4, 4], [True, False, True], "two points in one step save once; the next is 30"),
+        ([10, 9, 1], [True, False, True], "exactly on a point"),
     ],
 )
 def test_marks_stay_on_the_grid(clock, time, steps, saved, why):
     passed = []
     for seconds in steps:
         step(clock, time, update=seconds)
-        passed.append(clock.passed_mark(10))
+        passed.append(clock.is_due(10))
     assert passed == saved, why
-    assert not clock.passed_mark(None)
-    assert not Clock().passed_mark(10)
+    assert not clock.is_due(None)
+    assert not Clock().is_due(10)
 
 
 def test_a_resumed_clock_goes_on_where_it_was(clock, time):
     clock.restore(19.0, {"load": 5.0})
-    assert not clock.passed_mark(10)
+    assert not clock.is_due(10)
     step(clock, time, update=2.0)
-    assert (clock.train_seconds, clock.passed_mark(10), clock.outside["load"]) == (21.0, True, 5.0)
+    assert (clock.train_seconds, clock.is_due(10), clock.outside["load"]) == (21.0, True, 5.0)
 
 
 def test_a_step_ends_with_the_device_and_does_not_wait_for_the_rank_that_logs(

@@ -34,7 +34,7 @@ TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
 
 
 @pytest.mark.parametrize(
-    ("steps", "marks", "note"),
+    ("steps", "points", "note"),
     [
         ([], [], ""),
         (HEALTHY, [*range(1, 13)], ""),
@@ -49,9 +49,9 @@ TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
         (TWO_ATTEMPTS, [None] * 16, "left out"),
     ],
 )
-def test_marks_of_published_checkpoints(steps, marks, note, capsys):
+def test_marks_of_published_checkpoints(steps, points, note, capsys):
     by_index = reading.by_index("run", steps, 12)
-    np.testing.assert_array_equal(by_index, np.array(marks, dtype=float))
+    np.testing.assert_array_equal(by_index, np.array(points, dtype=float))
     notes = capsys.readouterr().err
     assert note in notes
     assert bool(notes) == bool(note), "a regular run has no note"
@@ -61,17 +61,17 @@ def test_marks_of_published_checkpoints(steps, marks, note, capsys):
     ("seconds", "samples"),
     [
         ([5.2, 10.1, 15.9], [0, 1, 2]),  # a little late, as checkpoints are
-        ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its mark empty
+        ([5.2, 15.9], [0, -1, 1]),  # a missing one leaves its point empty
         ([3.0, 4.8, 7.0, 9.9], [1, 3, -1]),  # the nearest, not the first
-        ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no mark
+        ([1.0, 5.0], [1, -1, -1]),  # before half an interval belongs to no point
         ([12.6], [-1, -1, 0]),  # more than half an interval late counts for the next
-        ([7.5], [-1, 0, -1]),  # between two marks counts for the later
-        ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no mark
+        ([7.5], [-1, 0, -1]),  # between two points counts for the later
+        ([NAN, 5.0], [1, -1, -1]),  # an unknown time takes no point
     ],
 )
 def test_marks_of_measured_times(seconds, samples):
     table = pandas.DataFrame({"seconds": seconds, "sample": [*map(float, range(len(seconds)))]})
-    rows = reading.at_marks(table, np.array([5.0, 10.0, 15.0]), reach=2.5)
+    rows = reading.at_points(table, np.array([5.0, 10.0, 15.0]), reach=2.5)
     assert rows["sample"].fillna(-1).tolist() == samples
 
 

@@ -17,7 +17,7 @@ PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
 
 
 def arm_files(folder, arms, seeds, grid, dataset):
-    """Runs of arms {name: slope} with measured times a little after the marks, and their base."""
+    """Runs of arms {name: slope} with measured times a little after the points, and their base."""
     for (arm, slope), seed in itertools.product(arms.items(), range(seeds)):
         metas = [{"train_seconds": grid * k + 0.3} for k in (1, 2, 3, 4)]
         accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
@@ -114,7 +114,7 @@ def test_a_mean_ends_with_the_first_run_of_the_arm_and_the_command_says_so(capsy
     assert said == f"warning: quickstart-{ends}\n"
     found = json.loads(printed(capsys, SPEEDUP, "json=true", *keys[:2]).out)
     pair = found["quickstart"]
-    level = np.mean([0.2, 0.21])  # of both runs at the second mark; one alone goes on to 0.4
+    level = np.mean([0.2, 0.21])  # of both runs at the second point; one alone goes on to 0.4
     assert pair["threshold"] == pytest.approx(0.99 * 0.25 * level)
 
 

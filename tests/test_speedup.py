@@ -59,7 +59,7 @@ def test_a_baseline_that_never_scored_is_nothing_to_reach():
 
 def test_a_resample_of_runs_without_a_common_mark_does_not_count():
     """The baseline's first run ends before the other one begins: a draw of the second alone has no
-    mark up to there, and no threshold."""
+    point up to there, and no threshold."""
     gaps = arm("GRPO", [[0.2, 0.4, NAN], [NAN, NAN, 0.9]])
     slow = replace(gaps, measured=True)
     result = compare(slow, arm("PODS", [[0.5, 0.6, 0.7]] * 2))
@@ -96,7 +96,7 @@ def test_the_bootstrap_agrees_with_all_resamples_of_three_runs():
 
 
 def one_by_one(runs):
-    """Runs that reach 1 at the first, the second, ... mark: the mean does with the last drawn."""
+    """Runs that reach 1 at the first, the second, ... point: the mean does with the last drawn."""
     return [[0.0] * late + [1.0] * (runs - late) for late in range(runs)]
 
 
@@ -241,7 +241,7 @@ def test_every_published_kind_is_compared_and_exit_code_3_says_what_is_left_out(
     result = json.loads(printed(capsys, *command, "figure=all")[0])
     speedups = {"a100s": 5, "gsm8k_main": 4, "llama_main": 2, "math_main": 3, "n_scaling": 4}
     assert {name: pair["speedup"] for name, pair in result.items()} == pytest.approx(speedups)
-    assert result["llama_main"]["baseline_hours"] == pytest.approx(4 / 6), "a mark is h/6"
+    assert result["llama_main"]["baseline_hours"] == pytest.approx(4 / 6), "a point is h/6"
     assert result["a100s"]["baseline_hours"] == pytest.approx(20 / 60)
     (tmp_path / "Instruct-GSM8K-512-64-16-Run2.json").write_text('{"checkpoint-100": {"gsm')
     for seed in (0, 1):

@@ -11,7 +11,7 @@ MARKS = np.arange(1, 13) / 2  # hours, as in the published figures
 
 
 def curves(rng, times, noise):
-    """(runs, marks): accuracy that rises from .6 to .8 with a run's time constant, and noise."""
+    """(runs, points): accuracy that rises from .6 to .8 with a run's time constant, and noise."""
     rise = 0.6 + 0.2 * (1 - np.exp(-MARKS / times[:, None]))
     return rise + noise * rng.standard_normal((len(times), len(MARKS)))
 
@@ -99,8 +99,8 @@ def test_a_target_that_one_arm_never_reaches_gives_a_bound():
 @pytest.mark.parametrize(
     ("values", "base", "target", "expected"),
     [
-        pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two marks"),
-        pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first mark"),
+        pytest.param([0.1, 0.5, 0.9], 0.0, 0.5, (1, 2), id="between two points"),
+        pytest.param([0.1, 0.5, 0.9], NAN, 0.1, (0, 1), id="before the first point"),
         pytest.param([0.1, 0.5, 0.9], 0.3, 0.2, (0, 1), id="the base reaches nothing itself"),
         pytest.param([0.1, 0.5, 0.9], 0.0, 0.95, (3, INF), id="never"),
         pytest.param([0.6, 0.2, 0.9], 0.0, 0.5, (2, 3), id="a peak that is lost again: fit .4"),
@@ -117,7 +117,7 @@ def test_first_crossing(values, base, target, expected):
     [
         pytest.param([0.2, 0.6], 0.0, 2.0, (0.1 + 0.4) / 2, id="trapezoids from the base on"),
         pytest.param([0.2, 0.6], NAN, 2.0, (0.2 + 0.4) / 2, id="without a base"),
-        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between marks"),
+        pytest.param([0.2, 0.6], 0.0, 1.5, (0.1 + 0.15) / 1.5, id="ends between points"),
         pytest.param([NAN, 0.6], 0.0, 2.0, 0.3, id="a gap is bridged"),
         pytest.param([0.2, 0.6], 0.0, 3.0, (0.1 + 0.4 + 0.6) / 3, id="the last value holds"),
     ],

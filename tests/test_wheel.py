@@ -134,7 +134,7 @@ def test_train_evaluate_plot_in_fresh_interpreters(installed, tmp_path):
     installed.run(tmp_path, "pods", "evaluate", f"run={name}", "repeats=1", "greedy=false")
     assert sorted(results.read(tmp_path / "results" / f"{name}.json")) == [1, 2]
     assert (tmp_path / "results" / "base-tiny.json").is_file()
-    grid = "figure.grid_seconds=0.1"  # finer than a step: this machine's speed decides no mark
+    grid = "figure.grid_seconds=0.1"  # finer than a step: this machine's speed decides no point
     installed.run(tmp_path, "pods", "plot", "figure=quickstart", grid)
     figure = tmp_path / "figures" / "quickstart"
     assert {"main.png", "main.pdf", "length.png"} <= {path.name for path in figure.iterdir()}

@@ -1,4 +1,4 @@
-"""The arms of a figure on one time grid: runs x marks, gaps as NaN; unlike runs are refused."""
+"""The arms of a figure on one time grid: runs x points, gaps as NaN; unlike runs are refused."""
 
 import io
 import json
@@ -163,12 +163,12 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
 
 
 def to_json(series: list[Series]) -> dict[str, Any]:
-    """The content of curves.json; marks without any run are absent."""
+    """The content of curves.json; points without any run are absent."""
     content = {}
     for arm in series:
         at_start = mean_and_error(arm.start("value")[:, None])
-        at_marks = mean_and_error(arm.quantities["value"])
-        mean, error, runs = map(np.concatenate, zip(at_start, at_marks, strict=True))
+        at_points = mean_and_error(arm.quantities["value"])
+        mean, error, runs = map(np.concatenate, zip(at_start, at_points, strict=True))
         hours = np.concatenate([[0.0], arm.hours])
         known = runs > 0
         content[arm.label] = {

@@ -87,7 +87,7 @@ def _how_scored(figure: Figure, settings: dict[str, Any]) -> list[str]:
 
 
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
-    """The mean over runs, (runs, marks) in 0..most, with Student's band; of two runs both, thin."""
+    """Mean over runs, (runs, points) in 0..most, with Student's band; of two runs both, thin."""
     mean, sem, n = mean_and_error(values)
     look = look | {"label": f" {look['label']}"}  # matplotlib's legend leaves out _names
     axes.plot(x, mean, markersize=4, linewidth=1.6, **look)
@@ -147,8 +147,8 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> 
     if series[0].clock != "measured":
         label += f", priced: {series[0].clock}"
     if not (figure.wandb_export or all(arm.measured for arm in series)):
-        mark = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
-        label += f" (checkpoint index × {mark:g})"
+        point = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
+        label += f" (checkpoint index × {point:g})"
     axes.set(xlabel=label, ylabel=name)
     axes.margins(x=0.02)
     left, right = axes.get_xlim()

@@ -38,9 +38,9 @@ class Figure(Section):
 
     @property
     def grid(self) -> np.ndarray:
-        """Seconds of the marks, (marks,)."""
-        marks = max(1, round(self.budget_seconds / self.grid_seconds))
-        return self.grid_seconds * np.arange(1, marks + 1)
+        """Seconds of the points, (points,)."""
+        points = max(1, round(self.budget_seconds / self.grid_seconds))
+        return self.grid_seconds * np.arange(1, points + 1)
 
     @property
     def greedy(self) -> "Figure":
@@ -65,13 +65,13 @@ class Figure(Section):
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a figure. Arrays are (runs, marks); mark k stands at k grid intervals."""
+    """One arm of a figure. Arrays are (runs, points); point k stands at k grid intervals."""
 
     label: str
     colour: str | None
     runs: list[str]
     quantities: dict[str, np.ndarray]
-    hours: np.ndarray  # (marks,)
+    hours: np.ndarray  # (points,)
     measured: bool  # every run has train_seconds; else the published grid
     seconds_per_step: dict[str, float] | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
@@ -91,19 +91,19 @@ class Series:
 
     @property
     def last(self) -> int:
-        """The index of the last mark that every run has."""
+        """The index of the last point that every run has."""
         return min(np.flatnonzero(np.isfinite(run))[-1] for run in self.quantities["value"])
 
     def of_all_runs(self, quantity: str) -> np.ndarray:
-        """(runs, marks) NaN after the last mark that every run has: the mean of those that are left
-        is another arm's. Published runs are drawn as they are."""
+        """(runs, points) NaN after the last point that every run has: the mean of those that are
+        left is another arm's. Published runs are drawn as they are."""
         values = self.quantities[quantity]
         if not self.measured:
             return values
         return np.where(np.arange(values.shape[1]) > self.last, np.nan, values)
 
     def from_start(self, quantity: str) -> tuple[np.ndarray, np.ndarray]:
-        """Hours and values, (runs, marks), with those at time 0 where they are known."""
+        """Hours and values, (runs, points), with those at time 0 where they are known."""
         values = self.of_all_runs(quantity)
         start = self.start(quantity)
         if not len(start):
@@ -112,7 +112,7 @@ class Series:
         return np.insert(self.hours, 0, 0.0), np.column_stack([column, values])
 
     def seconds_a_step(self) -> np.ndarray:
-        """(runs,), each up to its last mark."""
+        """(runs,), each up to its last point."""
         seconds, steps = self.quantities["seconds"], self.quantities["steps"]
         return np.nanmax(seconds, axis=1) / np.nanmax(steps, axis=1)
 

@@ -36,7 +36,7 @@ VALUE = re.compile(r"(?:data/)?(?P<run>\S+) - (?!_step).+(?<!__MIN)(?<!__MAX)")
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run on the figure's grid: a row for each mark, NaN for gaps; lengths in tokens."""
+    """One run on the figure's grid: a row for each point, NaN for gaps; lengths in tokens."""
 
     name: str
     quantities: pandas.DataFrame
@@ -104,15 +104,15 @@ def how_scored(path: Path, dataset: str, scores: Iterable[Scores]) -> dict[str, 
     return {f"scored.{key}": value for key, value in settings.items() if key not in NEUTRAL}
 
 
-def at_marks(samples: pandas.DataFrame, grid: np.ndarray, reach: float) -> pandas.DataFrame:
-    """A row for each time of the grid, (marks,) s: the sample nearest to it, all NaN without one
-    within `reach` s. The later end of the reach belongs to the next mark."""
+def at_points(samples: pandas.DataFrame, grid: np.ndarray, reach: float) -> pandas.DataFrame:
+    """A row for each time of the grid, (points,) s: the sample nearest to it, all NaN without one
+    within `reach` s. The later end of the reach belongs to the next point."""
     samples = samples.dropna(subset="seconds").sort_values("seconds", kind="stable")
-    marks = pandas.DataFrame({"mark": grid})
+    points = pandas.DataFrame({"point": grid})
     rows = pandas.merge_asof(
-        marks, samples, left_on="mark", right_on="seconds", direction="nearest", tolerance=reach
+        points, samples, left_on="point", right_on="seconds", direction="nearest", tolerance=reach
     )
-    return rows.where(rows["seconds"] < rows.pop("mark") + reach)
+    return rows.where(rows["seconds"] < rows.pop("point") + reach)
 
 
 def _from_file(path: Path, content: Results, figure: Figure) -> Run:
@@ -135,10 +135,10 @@ def _from_file(path: Path, content: Results, figure: Figure) -> Run:
     measured = bool(samples["seconds"].notna().any())
     end = samples["seconds"].max()
     if not measured:
-        marks = by_index(path.stem, steps, figure.checkpoints or len(steps))
-        samples["seconds"] = figure.grid_seconds * marks
+        points = by_index(path.stem, steps, figure.checkpoints or len(steps))
+        samples["seconds"] = figure.grid_seconds * points
         end = 0.0
-    rows = at_marks(samples, figure.grid, figure.grid_seconds / 2)
+    rows = at_points(samples, figure.grid, figure.grid_seconds / 2)
     warn_of_gaps(path.stem, rows, figure.grid, end)
     # What the runs of one arm must share: the config, and how they were scored.
     settings = flat(results.read_settings(path).train or {})
@@ -169,9 +169,9 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Run]]:
         warn(f"{few(one_file)}: only in one file of the export; left out")
     runs = []
     for name in sorted(accuracies.keys() & lengths.keys(), key=results.run_order):
-        samples = at_marks(lengths[name], accuracies[name]["seconds"], math.inf)
+        samples = at_points(lengths[name], accuracies[name]["seconds"], math.inf)
         samples = accuracies[name].assign(length=samples["value"])
-        rows = at_marks(samples, figure.grid, EXPORT_REACH)
+        rows = at_points(samples, figure.grid, EXPORT_REACH)
         warn_of_gaps(name, rows, figure.grid, math.inf)
         runs.append(Run(name, rows, False, {}, samples.iloc[0].to_dict()))
     arms = {}
@@ -212,10 +212,10 @@ def _mean(values: list[Any]) -> float:
 
 
 def by_index(run: str, steps: list[int], expected: int) -> np.ndarray:
-    """Grid mark (1, 2, ...) or NaN of each ascending step; a warning names each decision."""
-    marks = np.arange(1.0, len(steps) + 1)
+    """Grid point (1, 2, ...) or NaN of each ascending step; a warning names each decision."""
+    points = np.arange(1.0, len(steps) + 1)
     if len(steps) == expected or not steps:
-        return marks
+        return points
     stale = _stale(steps) if len(steps) > expected else ()  # indices of an aborted attempt
     if stale is None:
         warn(
@@ -224,24 +224,24 @@ def by_index(run: str, steps: list[int], expected: int) -> np.ndarray:
         )
         return np.full(len(steps), np.nan)
     own = np.delete(np.array(steps), stale)
-    jumps = np.ones(len(own))  # marks from one checkpoint to the next
+    jumps = np.ones(len(own))  # points from one checkpoint to the next
     if len(own) < expected:
         relative = _relative(own)
         jumps = np.where(relative > LONG, relative.round(), 1.0)
-    marks[list(stale)] = np.nan
-    marks[~np.isnan(marks)] = np.cumsum(jumps)
+    points[list(stale)] = np.nan
+    points[~np.isnan(points)] = np.cumsum(jumps)
     if stale:
         dropped = few(steps[i] for i in stale)
         warn(f"{run}: steps {dropped} are left from an aborted attempt and are dropped")
     if jumps.max() > 1:
         late = few(own[jumps > 1].tolist())
-        warn(f"{run}: a checkpoint is missing before step {late}; its mark stays empty")
-    count = f"{run}: {np.nanmax(marks):g} checkpoints where {expected} are expected"
-    if np.nanmax(marks) < expected:
+        warn(f"{run}: a checkpoint is missing before step {late}; its point stays empty")
+    count = f"{run}: {np.nanmax(points):g} checkpoints where {expected} are expected"
+    if np.nanmax(points) < expected:
         warn(f"{count}; the curve ends early")
-    if np.nanmax(marks) > expected:
+    if np.nanmax(points) > expected:
         warn(f"{count}; the first {expected} count")
-    return marks
+    return points
 
 
 def read_csv(path: Path) -> dict[str, pandas.DataFrame]:

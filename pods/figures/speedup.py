@@ -1,7 +1,7 @@
 """One arm against another: our comparison, and the published speed-up beside it.
 
 Published: T = fraction (0.99) of the best point of the baseline's mean curve; the speed-up is the
-baseline's first mark at or above T over the other arm's, with a bootstrap interval over runs.
+baseline's first evaluation at or above T over the other arm's, with a bootstrap interval over runs.
 """
 
 import math
@@ -22,15 +22,15 @@ WIDTH = 100  # characters of a line of a note
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % interval of a difference covers 80 %, with 10 92
 ACCURACY_NOTE = (
     "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
-    " mean of the last three marks."
+    " mean of the last three evaluations."
 )
 TIME_NOTE = (
     "Times as fast: ratio of geometric mean times to the target; a bound: all runs of an arm are"
-    " short of it, or beyond it at their first mark. Capped: a run short of the target counts with"
-    " the whole time. -: the base has reached the target."
+    " short of it, or beyond it at their first evaluation. Capped: a run short of the target counts"
+    " with the whole time. -: the base has reached the target."
 )
 PUBLISHED_NOTE = (
-    "First mark at which the mean curve reaches a share of the baseline's best mark. [ ]: 95%"
+    "First time at which the mean curve reaches a share of the baseline's best accuracy. [ ]: 95%"
     " bootstrap interval over runs, from ten runs on."
 )
 
@@ -43,15 +43,15 @@ class Speedup:
     pods: str
     n_runs: list[int]  # baseline, pods
     fraction_of_best: float
-    baseline_still_rising: bool  # its best mark is its last one
+    baseline_still_rising: bool  # its best accuracy is its last one
     threshold: float
     baseline_hours: float | None = None  # None: the baseline never scored above 0
     pods_hours: float | None = None
     speedup: float | None = None
     ci95: list[float] | None = None
-    compared_hours: float | None = None  # end of the means below: the last mark that all runs have
+    compared_hours: float | None = None  # end of the means below: the last point that all runs have
     mean_accuracy: Difference | None = None  # over [0, compared_hours]
-    level: Difference | None = None  # mean of the last three marks
+    level: Difference | None = None  # mean of the last three evaluations
     time_to_target: TimeToTarget | None = None
     clock: str = "measured"  # or the price list of the seconds
 
@@ -78,7 +78,7 @@ def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
 def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """The published definition with a percentile bootstrap over runs."""
     rng = np.random.default_rng(how.seed)
-    # (1 + resamples, marks): row 0 is the measured curve, the others are its resamples
+    # (1 + resamples, points): row 0 is the measured curve, the others are its resamples
     baseline_means = _with_resamples(baseline, how.resamples, rng)
     pods_means = _with_resamples(pods, how.resamples, rng)
     thresholds = how.fraction_of_best * np.fmax.reduce(baseline_means, axis=1)
@@ -91,7 +91,7 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
         return numbers
     slow = _first_hours(baseline_means, thresholds, baseline.hours)
     fast = _first_hours(pods_means, thresholds, baseline.hours)
-    known = np.isfinite(slow)  # a resample may have no mark that all runs have
+    known = np.isfinite(slow)  # a resample may have no point that all runs have
     ratios = slow[known] / fast[known]  # 0 if pods never reaches the threshold
     numbers["baseline_hours"] = float(slow[0])
     if np.isfinite(fast[0]):
@@ -109,13 +109,13 @@ def _with_resamples(arm: Series, resamples: int, rng: np.random.Generator) -> np
 
 
 def _first_hours(means: np.ndarray, thresholds: np.ndarray, hours: np.ndarray) -> np.ndarray:
-    """Hours of the first mark of each curve at or above its threshold, infinite without one."""
+    """Hours of the first point of each curve at or above its threshold, infinite without one."""
     reached = np.nan_to_num(means, nan=-np.inf) >= thresholds[:, None]
     return np.where(reached.any(axis=1), hours[reached.argmax(axis=1)], np.inf)
 
 
 def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
-    """Accuracy over time, level and time to a target, up to the last mark that every run has."""
+    """Accuracy over time, level and time to a target, up to the last point that every run has."""
     last = min(baseline.last, pods.last)
     arms = [
         (arm.quantities["seconds"][:, : last + 1], arm.quantities["value"][:, : last + 1])

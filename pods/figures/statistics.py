@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtr, stdtrit
 
-LAST = 3  # marks whose mean is a run's level; a maximum would grow with the number of marks
+LAST = 3  # points whose mean is a run's level; a maximum would grow with the number of points
 SPREADS = np.geomspace(0.01, 3, 48)  # standard deviations of log times that the fit tries
 BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the observed ones
 
@@ -39,7 +39,7 @@ def t95(df: float | np.ndarray) -> np.ndarray:
 
 
 def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard error and count over runs, (runs, marks) -> (marks,) each; NaN is a gap.
+    """Mean, standard error and count over runs, (runs, points) -> (points,) each; NaN is a gap.
 
     error = sqrt(sum (x - mean)^2 / (n - 1) / n), 0 for one run
     """
@@ -51,7 +51,7 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Mean curves of draws with replacement, (runs, marks) -> (resamples, marks); NaN is a gap."""
+    """Mean curves of draws with replacement: (runs, points) -> (resamples, points); NaN: a gap."""
     n = len(values)
     share = np.full(n, 1 / n)
     weights = rng.multinomial(n, share, size=resamples).astype(float)
@@ -62,8 +62,8 @@ def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator
 
 
 def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: float) -> float:
-    """(1 / end) * integral over [0, end] of the lines through a run's marks, (marks,), from the
-    base at 0 on; gaps are bridged, and without a base the first value holds before its mark."""
+    """(1 / end) * integral over [0, end] of the lines through a run's points, (points,), from the
+    base at 0 on; gaps are bridged, and without a base the first value holds before its point."""
     known = np.isfinite(seconds) & np.isfinite(values)
     values = values[known]
     start = base if np.isfinite(base) else values[0]
@@ -75,7 +75,7 @@ def time_average(seconds: np.ndarray, values: np.ndarray, base: float, end: floa
 
 
 def level(values: np.ndarray) -> np.ndarray:
-    """Mean of the last three values of each run: (runs, marks) -> (runs,); gaps do not count."""
+    """Mean of the last three values of each run: (runs, points) -> (runs,); gaps do not count."""
     return np.array([run[np.isfinite(run)][-LAST:].mean() for run in values])
 
 
@@ -105,7 +105,7 @@ def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Differenc
 def first_crossing(
     seconds: np.ndarray, values: np.ndarray, base: float, target: float
 ) -> tuple[float, float]:
-    """(after, by]: the marks between which a run's isotonic fit reaches the target; by is infinite
+    """(after, by]: the points between which a run's isotonic fit reaches the target; by is infinite
     if it never does. The base takes part in the fit, but reaches nothing itself."""
     known = np.isfinite(seconds) & np.isfinite(values)
     x = np.r_[0.0, seconds[known]]
@@ -115,8 +115,8 @@ def first_crossing(
     reached = np.flatnonzero(fit >= target - 1e-12)
     if not reached.size:
         return x[-1], np.inf
-    mark = max(1, first + reached[0])
-    return x[mark - 1], x[mark]
+    point = max(1, first + reached[0])
+    return x[point - 1], x[point]
 
 
 def time_ratio(
@@ -142,7 +142,7 @@ def time_ratio(
     slow = _log_likelihood(logs[: len(baseline)], means)  # (means, spreads)
     fast = _log_likelihood(logs[len(baseline) :], means)
     spread = np.argmax(slow.max(axis=0) + fast.max(axis=0))
-    # Where every run of an arm lies beyond a mark the likelihood has a plateau up to an edge.
+    # Where every run of an arm lies beyond a point the likelihood has a plateau up to an edge.
     at_best = np.column_stack([slow[:, spread], fast[:, spread]])  # (means, arms)
     highest = at_best.max(axis=0)
     plateaus = at_best > highest - 1e-6
@@ -176,7 +176,7 @@ def time_ratio(
 
 
 def time_to_target(
-    arms: list[tuple[np.ndarray, np.ndarray]],  # seconds and values, (runs, marks)
+    arms: list[tuple[np.ndarray, np.ndarray]],  # seconds and values, (runs, points)
     base: list[float],
     levels: np.ndarray,
     end: float,

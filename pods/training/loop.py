@@ -134,7 +134,7 @@ class Save:
         keys = self.config.checkpoint
         if keys.every_steps and step % keys.every_steps == 0:
             return True
-        return self.clock.passed_mark(keys.every_seconds)
+        return self.clock.is_due(keys.every_seconds)
 
     def save(self, counters: dict[str, int]) -> None:
         """Write a checkpoint, outside of the training's seconds; counters: those of Meter."""
@@ -265,7 +265,7 @@ class RunCallback(TrainerCallback):
     def after_step(self, step: int) -> bool:
         """Evaluate, log and save; returns whether the run ends."""
         metrics = self.step_metrics(step)
-        if self.evaluate and self.clock.passed_mark(self.config.evaluation.every_seconds):
+        if self.evaluate and self.clock.is_due(self.config.evaluation.every_seconds):
             with self.clock.phase("evaluate"):
                 metrics |= self.evaluate(LivePolicy(self.trainer.model, step), step, metrics)
         with self.clock.phase("log"):
