@@ -1,4 +1,4 @@
-"""One HTML page: a run's facts, curves, seconds and rollouts, or several arms side by side.
+"""One HTML page: a run's facts, curves, seconds and rollouts, or several methods side by side.
 
     uv run scripts/report.py run=<run>
     uv run scripts/report.py figure=quickstart
@@ -43,8 +43,8 @@ def main(config: ReportConfig) -> None:
                 for title, note, row in speedup.TABLES:
                     rows = [row(figure.name, pair) for pair in pairs]
                     sections.append({"title": title, "note": note, "rows": rows})
-        arms = {arm.label: arm.runs for arm in series}
-        sections += page.step_sections(arms, config.output_dir, config.results_dir)
+        methods = {method.label: method.runs for method in series}
+        sections += page.step_sections(methods, config.output_dir, config.results_dir)
     if config.run:
         folder = config.output_dir / config.run
         sections += page.run_sections(folder, config.results_dir, config.max_megabytes)

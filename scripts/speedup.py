@@ -1,4 +1,4 @@
-"""One arm against another from result files: every pair of a figure's arms, with intervals.
+"""One method against another from result files: every pair of a figure's methods, with intervals.
 
 uv run scripts/speedup.py figure=gsm8k_main results_dir=<folder>
 uv run scripts/speedup.py figure=all json=true
@@ -29,13 +29,13 @@ def main(config: SpeedupConfig) -> None:
         pairs += [(figure.name, pair) for pair in of_figure]
         named = (figure.baseline, figure.pods)
         headline = next((p for p in of_figure if (p.baseline, p.pods) == named), None)
-        if headline or config.runs:  # of three arms JSON has the first pair at its top
+        if headline or config.runs:  # of three methods JSON has the first pair at its top
             first = asdict(headline or of_figure[0])
             content[figure.name] = first | {"pairs": [*map(asdict, of_figure)]}
     if config.as_json:
         print(json.dumps(content, indent=1))
     else:
-        print(speedup.text(pairs) if pairs else "no pair of arms has results")
+        print(speedup.text(pairs) if pairs else "no pair of methods has results")
     curves.finish(left_out)
 
 

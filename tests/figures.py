@@ -87,7 +87,7 @@ def export_files(folder, name, runs, length_only=""):
 
 def published_files(folder):
     """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
-    arms = {
+    methods = {
         "Llama-512-16-16-0.04": [0.1, 0.2, 0.3, *[0.4] * 6, *[0.9] * 3],  # 9 points count
         "Llama-512-64-16-0.04": [0.1, *[0.4] * 11],
         "GSM8K-512-16-16": [0.1, 0.2, 0.3, *[0.5] * 9],
@@ -95,15 +95,15 @@ def published_files(folder):
         "MATH-NF-512-8-8": [0.4, 0.45, *[0.8] * 10],
         "MATH-NF-512-32-8": [0.8] * 12,
     }
-    for (name, accuracies), i in product(arms.items(), (1, 2, 10)):
+    for (name, accuracies), i in product(methods.items(), (1, 2, 10)):
         dataset = "math500" if "MATH" in name else "gsm8k"
         run_file(folder, f"Instruct-{name}-Run{i}", accuracies, dataset=dataset)
     base_file(folder, "base-qwen", 0.1, "math500")
     base_file(folder, "base-llama", 0.05)
-    runs, arms = {}, {"n32-m32-ga16": 20, "n128-m32-ga4": 4}  # minutes of the step from .1 to .7
-    for (arm, first), seed in product(arms.items(), (1, 2)):
+    runs, methods = {}, {"n32-m32-ga16": 20, "n128-m32-ga4": 4}  # minutes of the step from .1 to .7
+    for (method, first), seed in product(methods.items(), (1, 2)):
         curve = [(minute, 0.1 if minute < first else 0.7) for minute in range(2, 32, 2)]
-        runs[f"GR7B-s{seed}-p8-{arm}"] = curve
+        runs[f"GR7B-s{seed}-p8-{method}"] = curve
     export_files(folder, "a100s", runs)
 
 
@@ -138,11 +138,11 @@ def refused(capsys, *command):
 
 
 def figure(**changes):
-    """A figure on a four-point, half-hour grid with the arms GRPO and GRPO-PODS."""
-    arms = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
+    """A figure on a four-point, half-hour grid with the methods GRPO and GRPO-PODS."""
+    methods = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
     values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc"}
     values |= {"grid_seconds": 1800.0, "budget_seconds": 7200.0, "checkpoints": 4}
     values |= {"time_unit": "hours", "base": ["base-toy"], "wandb_export": None}
     values |= {"baseline": "GRPO", "pods": "GRPO-PODS"}
-    values["series"] = {label: FigureSeries(runs=[runs]) for label, runs in arms.items()}
+    values["series"] = {label: FigureSeries(runs=[runs]) for label, runs in methods.items()}
     return Figure(**values | changes)

@@ -64,8 +64,8 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
     keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]
     first = processes.run(tmp_path, *keys)
-    arms = ("grpo-n4-m4", "pods-max_variance-n8-m4")
-    names = [f"quickstart-{arm}-seed1-sampling.max_completion_length-4" for arm in arms]
+    methods = ("grpo-n4-m4", "pods-max_variance-n8-m4")
+    names = [f"quickstart-{method}-seed1-sampling.max_completion_length-4" for method in methods]
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
     typed = (tmp_path / "checkpoints" / names[0] / ".hydra" / "overrides.yaml").read_text()
     assert "- algorithm=grpo\n- seed=1\n" in typed

@@ -19,7 +19,7 @@ NAN, RISING = float("nan"), [0.1, 0.2, 0.3, 0.4]
 
 
 def read(folder, **changes):
-    """The arms of `figure(**changes)`, and the warnings, a line each."""
+    """The methods of `figure(**changes)`, and the warnings, a line each."""
     with contextlib.redirect_stderr(io.StringIO()) as warnings:
         series = curves.read(figure(**changes), folder, [])
     return series, warnings.getvalue()
@@ -81,10 +81,10 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
     run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
     run_file(tmp_path, "grpo-Run10", [[0.5] * 7, 0.5, 0.8, 0.9])
     base_file(tmp_path, "base-toy", 0.1)
-    (arm,), notes = read(tmp_path)
+    (method,), notes = read(tmp_path)
     assert "no results of GRPO-PODS" in notes
-    assert arm.runs == ["grpo-Run2", "grpo-Run10"]
-    line = curves.to_json([arm])["series"]["GRPO"]
+    assert method.runs == ["grpo-Run2", "grpo-Run10"]
+    line = curves.to_json([method])["series"]["GRPO"]
     assert line["time_hours"] == [0, 0.5, 1, 1.5, 2]
     assert line["mean"] == pytest.approx([0.1, 0.4, 0.5, 0.7, 0.8])
     assert line["sem"] == pytest.approx([0, 0.1, 0, 0.1, 0.1]), "ddof 1: |a - b| / 2 for two runs"
@@ -101,11 +101,11 @@ def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
 )
 def test_holes_stay_where_they_are_and_are_named(tmp_path, content, mean, note):
     run_file(tmp_path, "grpo-Run1", content)
-    (arm,), notes = read(tmp_path)
-    np.testing.assert_allclose(arm.quantities["value"][0], mean)
+    (method,), notes = read(tmp_path)
+    np.testing.assert_allclose(method.quantities["value"][0], mean)
     assert ("grpo-Run1" in notes) == bool(note)
     assert note in notes
-    hours = curves.to_json([arm])["series"]["GRPO"]["time_hours"]
+    hours = curves.to_json([method])["series"]["GRPO"]["time_hours"]
     assert hours == [0.5 * (i + 1) for i in np.flatnonzero(np.isfinite(mean))], "absent, not null"
 
 
@@ -114,8 +114,8 @@ def test_an_unusable_run_is_left_out_by_name(tmp_path):
     another_data_set = json.dumps({"checkpoint-1": {"math500": entry(0.5)}})
     for i, content in enumerate(['{"checkpoint-100": {"gsm8k', "{}", another_data_set], 2):
         (tmp_path / f"grpo-Run{i}.json").write_text(content)
-    (arm,), notes = read(tmp_path)
-    assert arm.runs == ["grpo-Run1"]
+    (method,), notes = read(tmp_path)
+    assert method.runs == ["grpo-Run1"]
     run_file(tmp_path, "grpo-Run5", [[None], [None]])
     left_out = []
     curves.read(figure(), tmp_path, left_out)
@@ -131,19 +131,19 @@ def test_the_runs_of_an_arm_are_in_the_order_of_their_seeds(tmp_path):
         facts_file(tmp_path, f"grpo-{i}", seed=8 - i, clock={"name": "l40s"})
     base_file(tmp_path, "base-toy", 0.05)
     seconds = {"generate": 1.0, "update": 2.0}
-    arms = {"GRPO": FigureSeries(runs=["grpo-*"], colour="C1", seconds_per_step=seconds)}
-    ((arm,), _) = read(tmp_path, series=arms)
-    assert (arm.label, arm.colour, arm.clock) == ("GRPO", "C1", "l40s")
-    assert (arm.runs, arm.seeds) == (["grpo-1", "grpo-0"], [7, 8])
-    assert (arm.measured, arm.seconds_per_step) == (True, None)
-    assert arm.base == {"value": 0.05, "length": 50.0}
+    methods = {"GRPO": FigureSeries(runs=["grpo-*"], colour="C1", seconds_per_step=seconds)}
+    ((method,), _) = read(tmp_path, series=methods)
+    assert (method.label, method.colour, method.clock) == ("GRPO", "C1", "l40s")
+    assert (method.runs, method.seeds) == (["grpo-1", "grpo-0"], [7, 8])
+    assert (method.measured, method.seconds_per_step) == (True, None)
+    assert method.base == {"value": 0.05, "length": 50.0}
     for path in tmp_path.glob("*.meta.json"):
         path.unlink()
     run_file(tmp_path, "grpo-0", RISING)
     run_file(tmp_path, "grpo-1", RISING)
-    ((arm,), _) = read(tmp_path, series=arms)
-    assert (arm.runs, arm.seeds) == (["grpo-0", "grpo-1"], [None, None])
-    assert (arm.measured, arm.seconds_per_step) == (False, seconds)
+    ((method,), _) = read(tmp_path, series=methods)
+    assert (method.runs, method.seeds) == (["grpo-0", "grpo-1"], [None, None])
+    assert (method.measured, method.seconds_per_step) == (False, seconds)
 
 
 def test_a_single_arm_is_drawn_by_sampled_and_by_greedy_completions(tmp_path):
@@ -207,10 +207,10 @@ def test_measured_times_win_over_the_published_grid(tmp_path):
     seconds = (1803.0, 5420.0, 7210.0)
     metas = [{"train_seconds": s} for s in seconds]
     run_file(tmp_path, "grpo-Run1", [0.1, 0.3, 0.4], metas=metas)
-    (arm,), notes = read(tmp_path)
-    assert arm.measured
-    np.testing.assert_allclose(arm.quantities["value"][0], [0.1, NAN, 0.3, 0.4])
-    np.testing.assert_allclose(arm.quantities["seconds"][0], [1803, NAN, 5420, 7210])
+    (method,), notes = read(tmp_path)
+    assert method.measured
+    np.testing.assert_allclose(method.quantities["value"][0], [0.1, NAN, 0.3, 0.4])
+    np.testing.assert_allclose(method.quantities["seconds"][0], [1803, NAN, 5420, 7210])
     assert "grpo-Run1: no checkpoint near 3600 s" in notes
 
 
@@ -218,8 +218,8 @@ def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     for name in ("grpo-n16-seed0", "grpo-n16-seed1"):
         run_file(tmp_path, name, RISING)
     run_file(tmp_path, "grpo-n4-seed0", [0.0, *RISING], steps=[0, 100, 200, 300, 400])
-    (arm,), notes = read(tmp_path)
-    np.testing.assert_allclose(arm.quantities["value"], [RISING] * 3)
+    (method,), notes = read(tmp_path)
+    np.testing.assert_allclose(method.quantities["value"], [RISING] * 3)
     assert "grpo-n4-seed0: checkpoint-0 is dropped" in notes
     for i, path in enumerate(tmp_path.glob("*.json")):
         facts_file(tmp_path, path.stem, seed=i, lora={"rank": 8}, threads=i)
@@ -241,8 +241,8 @@ def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     run_file(tmp_path, "grpo-Run1", RISING, metas=others)
     base_file(tmp_path, "base-toy", 0.08)
     (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": base}))
-    arms = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
-    assert arms["GRPO"]["mean"] == pytest.approx(mean)
+    methods = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
+    assert methods["GRPO"]["mean"] == pytest.approx(mean)
 
 
 EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"]}
@@ -264,7 +264,7 @@ def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
     for quantity in ("value", "length"):
         np.testing.assert_allclose(grpo.quantities[quantity], values)
     np.testing.assert_allclose(pods.quantities["value"], [[0.7, 0.7, 0.7, NAN]])
-    steps = [arm.quantities["steps"][0, 0] for arm in (grpo, pods)]
+    steps = [method.quantities["steps"][0, 0] for method in (grpo, pods)]
     assert steps == [20, 80], "_step counts micro-steps, 16 or 4 to a step"
     assert "grpo-s3-ga16: only in one file of the export; left out" in notes
     assert "pods-s2-ga4: no checkpoint near 480 s" in notes, "the run had ended"
@@ -318,15 +318,17 @@ def graded_by(version):
     return {"scores": {"gsm8k": {"rewards": {version: {}}}}}
 
 
-def test_unlike_graders_are_refused_in_an_arm_and_named_between_arms(tmp_path):
+def test_unlike_graders_are_refused_in_a_method_and_named_between_methods(tmp_path):
     run_file(tmp_path, "grpo-0", RISING, metas=[graded_by("v1")] * 4)
     run_file(tmp_path, "pods-0", RISING, metas=[graded_by("v2"), *[graded_by("strict")] * 3])
     facts_file(tmp_path, "grpo-0")
     facts_file(tmp_path, "pods-0", scored={"temperature": 0.3})
     notes = read(tmp_path)[1]
     both = '"v1" in GRPO; "strict and v2" in GRPO-PODS'
-    assert f"figure=toy: arms differ in scored.rewards: {both}" in notes
-    assert "figure=toy: arms differ in scored.temperature: 1.0 in GRPO; 0.3 in GRPO-PODS" in notes
+    assert f"figure=toy: methods differ in scored.rewards: {both}" in notes
+    assert (
+        "figure=toy: methods differ in scored.temperature: 1.0 in GRPO; 0.3 in GRPO-PODS" in notes
+    )
     run_file(tmp_path, "grpo-1", RISING, metas=[graded_by("v2")] * 4)
     facts_file(tmp_path, "grpo-1", seed=1)
     with pytest.raises(Unlike, match=r"GRPO differ in scored\.rewards"):
@@ -347,8 +349,8 @@ def test_a_base_that_was_scored_otherwise_is_no_point(tmp_path, scored, note):
     facts_file(tmp_path, "grpo-0", scored={"digest": "a"})
     base_file(tmp_path, "base-toy", 0.05)
     facts_file(tmp_path, "base-toy", scored={"digest": "a"} | scored)
-    (arm,), notes = read(tmp_path)
-    assert (note in notes, bool(arm.base)) == (True, not note)
+    (method,), notes = read(tmp_path)
+    assert (note in notes, bool(method.base)) == (True, not note)
 
 
 def test_unlike_repeats_of_our_runs_are_refused(tmp_path):
@@ -365,7 +367,7 @@ def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
     for name in ("grpo-0", "pods-0"):
         run_file(tmp_path, name, RISING)
         facts_file(tmp_path, name, clock={"name": "l40s"})
-    assert [arm.clock for arm in read(tmp_path)[0]] == ["l40s", "l40s"]
+    assert [method.clock for method in read(tmp_path)[0]] == ["l40s", "l40s"]
     facts_file(tmp_path, "pods-0", clock={"name": "measured"})
     with pytest.raises(Unlike, match="l40s of GRPO, measured of GRPO-PODS"):
         read(tmp_path)

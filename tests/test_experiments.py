@@ -1,5 +1,5 @@
 """The paper's settings as named experiments: their values, as keys and as TRL's arguments, and that
-docs/paper.md trains every arm of every figure."""
+docs/paper.md trains every method of every figure."""
 
 import itertools
 import re
@@ -198,11 +198,11 @@ def test_there_are_nine_figures_of_the_paper():
 
 @pytest.mark.parametrize("figure", FIGURES)
 def test_every_arm_of_every_figure_is_trained_by_a_line(figure):
-    arms = command.compose(f"figure/{figure}", []).figure.series
-    patterns = {arm: list(settings.runs) for arm, settings in arms.items()}
+    methods = command.compose(f"figure/{figure}", []).figure.series
+    patterns = {method: list(settings.runs) for method, settings in methods.items()}
     untrained = [
-        arm
-        for arm, runs in patterns.items()
+        method
+        for method, runs in patterns.items()
         if not any(fnmatch(run, pattern) for run in names() for pattern in runs)
     ]
     assert untrained == []

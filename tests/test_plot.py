@@ -16,20 +16,22 @@ PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF-"
 PLOT, SPEEDUP = "scripts/plot.py", "scripts/speedup.py"
 
 
-def arm_files(folder, arms, seeds, grid, dataset):
-    """Runs of arms {name: slope} with measured times a little after the points, and their base."""
-    for (arm, slope), seed in itertools.product(arms.items(), range(seeds)):
+def method_files(folder, methods, seeds, grid, dataset):
+    """Runs of methods {name: slope} with times a little after the points, and their base."""
+    for (method, slope), seed in itertools.product(methods.items(), range(seeds)):
         metas = [{"train_seconds": grid * k + 0.3} for k in (1, 2, 3, 4)]
         accuracies = [slope * k + 0.01 * seed for k in (1, 2, 3, 4)]
-        run_file(folder, f"{arm}-seed{seed}", accuracies, dataset=dataset, metas=metas, greedy=0.5)
-        facts_file(folder, f"{arm}-seed{seed}", seed=seed)
+        run_file(
+            folder, f"{method}-seed{seed}", accuracies, dataset=dataset, metas=metas, greedy=0.5
+        )
+        facts_file(folder, f"{method}-seed{seed}", seed=seed)
     base_file(folder, "base-tiny", 0.02, dataset)
 
 
 def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tmp_path):
-    arms = {"grpo-n4-m4": 0.1, "grpo_ga-n8-m8": 0.05, "pods-max_variance-n8-m4": 0.2}
-    arms = {f"quickstart-{arm}": slope for arm, slope in arms.items()}
-    arm_files(tmp_path, arms, 2, 5, "arithmetic")
+    methods = {"grpo-n4-m4": 0.1, "grpo_ga-n8-m8": 0.05, "pods-max_variance-n8-m4": 0.2}
+    methods = {f"quickstart-{method}": slope for method, slope in methods.items()}
+    method_files(tmp_path, methods, 2, 5, "arithmetic")
     keys = ("~figure.series.GRPO-GA", f"results_dir={tmp_path}", f"out_dir={tmp_path}/out")
     out = tmp_path / "out" / "quickstart"
     assert printed(capsys, PLOT, "figure=quickstart", *keys) == (f"{out}\n", "")
@@ -48,9 +50,9 @@ def test_quickstart_is_a_curve_per_arm_with_bands_from_measured_times(capsys, tm
 @pytest.mark.parametrize(("runs", "lines", "bands"), [(1, 1, 0), (2, 3, 0), (4, 1, 1), (5, 1, 1)])
 def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
     values = np.array([[0.5, 0.6], [0.4, 0.8], [0.45, 0.7], [0.6, 0.65], [0.5, 0.75]])[:runs]
-    arm = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), False)
+    method = Series("GRPO", None, ["a"] * runs, {"value": values}, np.array([0.5, 1.0]), False)
     axes = Figure().subplots()
-    drawing._curves(axes, figure(), [arm], "value")
+    drawing._curves(axes, figure(), [method], "value")
     shown = [c for c in axes.collections if np.isfinite(c.get_datalim(axes.transData).y1)]
     assert (len(axes.lines), len(shown)) == (lines, bands)
     low, high = axes.get_ylim()
@@ -60,7 +62,7 @@ def test_few_runs_are_drawn_one_by_one(runs, lines, bands):
 @pytest.mark.parametrize("drawn", ["", ".greedy"])
 def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_path, drawn):
     monkeypatch.setattr(drawing, "save", lambda *_: None)  # takes seconds
-    arm_files(tmp_path, {"mine": 0.1, "yours": 0.15}, 3, 10, "gsm8k")
+    method_files(tmp_path, {"mine": 0.1, "yours": 0.15}, 3, 10, "gsm8k")
     where = (f"results_dir={tmp_path}", "runs={Mine:[mine-*],Yours:[yours-*]}")
     data = f"dataset=gsm8k{drawn}"
     axes = ("figure=quickstart", "figure.grid_seconds=10", data, "metric=ans_acc")
@@ -87,14 +89,14 @@ def test_every_label_is_text_and_in_the_legend(tmp_path):
     """Also one with the signs of a formula, and one that matplotlib would hide."""
     values = {"value": np.ones((1, 2)), "length": np.ones((1, 2))}
     labels = ["_A $x_1$", "B $\\frac{"]
-    arms = [Series(label, None, ["a"], values, np.array([0.5, 1.0]), False) for label in labels]
-    picture = drawing.length_figure(figure(), arms)
+    methods = [Series(label, None, ["a"], values, np.array([0.5, 1.0]), False) for label in labels]
+    picture = drawing.length_figure(figure(), methods)
     drawing.save(picture, tmp_path / "length")
     texts = [text.get_text().strip() for text in picture.legends[0].get_texts()]
     assert texts == [f"{label} (1 run)" for label in labels]
 
 
-def arm_of_two_runs():
+def method_of_two_runs():
     quantities = {
         "steps": np.array([[10.0, 20.0], [20.0, np.nan]]),
         "seconds": np.array([[30.0, 80.0], [60.0, np.nan]]),
@@ -103,8 +105,8 @@ def arm_of_two_runs():
 
 
 def test_a_mean_ends_with_the_first_run_of_the_arm_and_the_command_says_so(capsys, tmp_path):
-    arms = {"quickstart-grpo-n4-m4": 0.1, "quickstart-pods-max_variance-n8-m4": 0.2}
-    arm_files(tmp_path, arms, 2, 5, "arithmetic")
+    methods = {"quickstart-grpo-n4-m4": 0.1, "quickstart-pods-max_variance-n8-m4": 0.2}
+    method_files(tmp_path, methods, 2, 5, "arithmetic")
     path = tmp_path / "quickstart-grpo-n4-m4-seed1.json"
     short = dict([*json.loads(path.read_text()).items()][:2])
     path.write_text(json.dumps(short))
@@ -119,14 +121,14 @@ def test_a_mean_ends_with_the_first_run_of_the_arm_and_the_command_says_so(capsy
 
 
 def test_seconds_a_step_are_those_of_each_run_up_to_its_end():
-    assert arm_of_two_runs().seconds_a_step().tolist() == [80 / 20, 60 / 20]
+    assert method_of_two_runs().seconds_a_step().tolist() == [80 / 20, 60 / 20]
 
 
 def test_an_axis_of_priced_seconds_says_so():
-    arm = arm_of_two_runs()
+    method = method_of_two_runs()
     toy = figure(time_unit="minutes")
     lengths = dict.fromkeys(("length", "value"), np.ones((2, 2)))
-    priced = replace(arm, quantities=lengths, settings={"clock.name": "l40s"})
+    priced = replace(method, quantities=lengths, settings={"clock.name": "l40s"})
     picture = drawing.length_figure(toy, [priced])
     assert picture._suptitle.get_text() == "Toy: completion length"
     assert picture.axes[0].get_xlabel() == "Training time, minutes, priced: l40s"

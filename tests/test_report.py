@@ -1,4 +1,4 @@
-"""scripts/report.py: the page of a run and of arms, in which nothing hostile becomes markup."""
+"""scripts/report.py: the page of a run and of methods, in which nothing hostile becomes markup."""
 
 import html
 import json
@@ -102,7 +102,7 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
 
 def test_arms_stand_side_by_side():
     text = made("runs={PODS: [*pods*], GRPO: [*grpo*]}", "runs")
-    assert parts(text)[1].count("svg") == 5, "both accuracies of the arms, three curves of steps"
+    assert parts(text)[1].count("svg") == 5, "both accuracies of the methods, three curves of steps"
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
@@ -159,7 +159,7 @@ def test_seconds_of_a_price_list_are_said_to_be_priced():
 def test_labels_are_data():
     hostile = "_<b>$x$</b>"  # matplotlib hides labels that begin with _
     lines = [{"step": k, "train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)]
-    steps = [DataFrame(lines).assign(arm=arm, run="r") for arm in (hostile, "B")]
+    steps = [DataFrame(lines).assign(method=method, run="r") for method in (hostile, "B")]
     part = {"title": hostile, "note": hostile, "rows": [{hostile: hostile}]}
     assert "<b>" not in page.page(hostile, [part])
     (picture,) = page.charts(concat(steps))["large"]

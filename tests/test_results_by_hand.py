@@ -38,7 +38,7 @@ FACTS = {  # the content of bad-1.meta.json
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Results of two arms with two runs each; bad-1 is to be edited."""
+    """Results of two methods with two runs each; bad-1 is to be edited."""
     monkeypatch.chdir(tmp_path)
     scores = {"gsm8k": {"rewards": {"v2": {}}}}
     metas = [

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.figures import facts_file, printed, published_files, run_file
 
 
-def arm(label, values, base=None, **more):
+def method(label, values, base=None, **more):
     array = np.array(values, dtype=float)
     hours = 0.5 * np.arange(1, array.shape[1] + 1)
     runs = [f"{label}-{i}" for i in range(len(array))]
@@ -41,7 +41,7 @@ NAN, SPEEDUP = float("nan"), "scripts/speedup.py"
     ],
 )
 def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(baseline, pods, hours):
-    result = compare(arm("GRPO", [baseline], base=1.0), arm("PODS", [pods], base=1.0))
+    result = compare(method("GRPO", [baseline], base=1.0), method("PODS", [pods], base=1.0))
     assert result.threshold == pytest.approx(0.99)
     assert result.baseline_still_rising is (baseline[-1] == 1.0)
     assert (result.baseline_hours, result.pods_hours) == hours, "the base at time 0 reaches nothing"
@@ -49,7 +49,7 @@ def test_the_published_time_is_the_first_mark_at_or_above_the_threshold(baseline
 
 
 def test_a_baseline_that_never_scored_is_nothing_to_reach():
-    result = compare(arm("GRPO", [[0.0, 0.0]] * 2), arm("PODS", [[0.0, 0.5]] * 2))
+    result = compare(method("GRPO", [[0.0, 0.0]] * 2), method("PODS", [[0.0, 0.5]] * 2))
     assert result.baseline_hours is result.pods_hours is result.speedup is result.ci95 is None
     assert speedup.published_row("x", result)["speed-up"] == "-"
     assert result.time_to_target is None
@@ -60,17 +60,17 @@ def test_a_baseline_that_never_scored_is_nothing_to_reach():
 def test_a_resample_of_runs_without_a_common_mark_does_not_count():
     """The baseline's first run ends before the other one begins: a draw of the second alone has no
     point up to there, and no threshold."""
-    gaps = arm("GRPO", [[0.2, 0.4, NAN], [NAN, NAN, 0.9]])
+    gaps = method("GRPO", [[0.2, 0.4, NAN], [NAN, NAN, 0.9]])
     slow = replace(gaps, measured=True)
-    result = compare(slow, arm("PODS", [[0.5, 0.6, 0.7]] * 2))
+    result = compare(slow, method("PODS", [[0.5, 0.6, 0.7]] * 2))
     assert result.baseline_hours == 1.0
     assert result.ci95 == [2.0, 2.0]
 
 
 def test_a_base_that_is_at_the_target_leaves_no_time_to_compare():
-    """No arm rose: 99 % of the baseline's level lies below what both began with."""
-    slow = arm("GRPO", [[0.5, 0.5]] * 2, base=0.53)
-    result = compare(slow, arm("PODS", [[0.5, 0.6]] * 2, base=0.53))
+    """No method rose: 99 % of the baseline's level lies below what both began with."""
+    slow = method("GRPO", [[0.5, 0.5]] * 2, base=0.53)
+    result = compare(slow, method("PODS", [[0.5, 0.6]] * 2, base=0.53))
     assert result.time_to_target is None
     shown = " ".join(speedup.text([("x", result)]).split())
     assert "-: the base has reached the target" in shown
@@ -79,7 +79,7 @@ def test_a_base_that_is_at_the_target_leaves_no_time_to_compare():
 def test_the_bootstrap_agrees_with_all_resamples_of_three_runs():
     slow = [[0.1, 0.6, 0.9, 0.9], [0.2, 0.3, 0.4, 0.9], [0.5, 0.9, 0.9, 0.9]]
     fast = [[0.9, 0.9, 0.9, 0.9], [0.5, 0.7, 0.9, 0.8], [0.1, 0.85, 0.85, 0.85]]
-    result = compare(arm("GRPO", slow), arm("PODS", fast), resamples=50_000)
+    result = compare(method("GRPO", slow), method("PODS", fast), resamples=50_000)
     ratios, draws = [], list(itertools.product(range(3), repeat=3))
     for a, b in itertools.product(draws, draws):
         base, pods = (np.mean([x[i] for i in d], axis=0) for x, d in ((slow, a), (fast, b)))
@@ -108,7 +108,7 @@ def one_by_one(runs):
     ],
 )
 def test_the_bootstrap_interval_leaves_out_two_and_a_half_percent_on_each_side(slow, fast, ci95):
-    result = compare(arm("GRPO", slow), arm("PODS", fast), resamples=20_000)
+    result = compare(method("GRPO", slow), method("PODS", fast), resamples=20_000)
     assert result.ci95 == pytest.approx(ci95)
 
 
@@ -120,12 +120,15 @@ def rows_of(pair):
 
 def test_a_pair_has_a_row_in_each_table():
     priced = {"base": 0.0, "seeds": [0, 1], "settings": {"clock.name": "l40s"}}
-    slow = arm("GRPO", [[0.2, 0.4, 0.4], [0.1, 0.5, 0.6]], **priced)
-    fast = arm("PODS", [[0.5, 0.5, 0.5], [0.5, 0.6, 0.7]], **priced)
+    slow = method("GRPO", [[0.2, 0.4, 0.4], [0.1, 0.5, 0.6]], **priced)
+    fast = method("PODS", [[0.5, 0.5, 0.5], [0.5, 0.6, 0.7]], **priced)
     pair = compare(slow, fast)
     for _, _, row in speedup.TABLES:
         named = [*row("toy", pair).items()][:2]
-        assert named == [("figure", "toy, time priced: l40s"), ("arm vs baseline", "PODS vs GRPO")]
+        assert named == [
+            ("figure", "toy, time priced: l40s"),
+            ("method vs baseline", "PODS vs GRPO"),
+        ]
     accuracy, time, published = rows_of(pair)
     assert (accuracy["runs"], accuracy["over"]) == ("2 vs 2, paired", "1.5 h")
     assert accuracy["mean accuracy, points"] == "+16.7 [-4.5, +37.8]"
@@ -140,7 +143,7 @@ def test_a_pair_has_a_row_in_each_table():
 
 
 def test_a_row_has_a_dash_for_what_cannot_be_compared():
-    late = compare(arm("GRPO", [[0.5, 0.4, NAN]]), arm("PODS", [[NAN, NAN, 1.0]]))
+    late = compare(method("GRPO", [[0.5, 0.4, NAN]]), method("PODS", [[NAN, NAN, 1.0]]))
     accuracy, time, published = rows_of(late)
     assert accuracy == dict.fromkeys(accuracy, "-") | {"runs": "1 vs 1"}
     assert time == dict.fromkeys(time, "-")
@@ -149,7 +152,7 @@ def test_a_row_has_a_dash_for_what_cannot_be_compared():
 
 @pytest.mark.parametrize(("runs", "speedup"), [(9, "12.00"), (10, "12.00 [9.00, 12.00]")])
 def test_a_published_ratio_has_an_interval_from_ten_runs_on(runs, speedup):
-    pair = compare(arm("GRPO", one_by_one(12)), arm("PODS", [[1.0] * 12] * runs))
+    pair = compare(method("GRPO", one_by_one(12)), method("PODS", [[1.0] * 12] * runs))
     assert rows_of(pair)[2]["speed-up"] == speedup
 
 
@@ -163,7 +166,7 @@ def test_gaps_do_not_count_in_resamples():
 
 
 def test_one_run_gives_no_interval():
-    result = compare(arm("GRPO", [[0.5, 1.0]]), arm("PODS", [[1.0, 1.0], [0.9, 1.0]]))
+    result = compare(method("GRPO", [[0.5, 1.0]]), method("PODS", [[1.0, 1.0], [0.9, 1.0]]))
     assert result.ci95 is result.mean_accuracy.ci95 is None
     goal = result.time_to_target
     assert (goal.target, goal.ci95) == (pytest.approx(0.99 * 0.75), None)
@@ -171,12 +174,12 @@ def test_one_run_gives_no_interval():
 
 
 def test_arms_are_compared_up_to_the_last_mark_that_every_run_has():
-    baseline = arm("GRPO", [[0.5, 0.6, NAN], [0.5, 0.8, 0.1]])
-    result = compare(baseline, arm("PODS", [[0.5, 0.9, 1.0], [0.7, 0.9, 1.0]]))
+    baseline = method("GRPO", [[0.5, 0.6, NAN], [0.5, 0.8, 0.1]])
+    result = compare(baseline, method("PODS", [[0.5, 0.9, 1.0], [0.7, 0.9, 1.0]]))
     assert result.compared_hours == 1.0
     assert result.level.difference == pytest.approx(0.75 - 0.6)
     assert result.mean_accuracy.difference == pytest.approx((0.6 + 0.75) / 2 - (0.525 + 0.575) / 2)
-    late = compare(baseline, arm("PODS", [[NAN, NAN, 1.0]]))
+    late = compare(baseline, method("PODS", [[NAN, NAN, 1.0]]))
     assert late.mean_accuracy is late.time_to_target is None
     assert speedup.accuracy_row("x", late)["over"] == "-"
 
@@ -191,8 +194,8 @@ def test_arms_are_compared_up_to_the_last_mark_that_every_run_has():
     ],
 )
 def test_runs_are_paired_where_their_seeds_match(seeds, others, paired):
-    slow = arm("GRPO", [[0.1], [0.5], [0.9]], seeds=seeds)
-    result = compare(slow, arm("PODS", [[0.2], [0.6], [1.0]], seeds=others))
+    slow = method("GRPO", [[0.1], [0.5], [0.9]], seeds=seeds)
+    result = compare(slow, method("PODS", [[0.2], [0.6], [1.0]], seeds=others))
     assert result.mean_accuracy.paired is result.level.paired is paired
     assert result.level.difference == pytest.approx(0.1)
     low, high = result.level.ci95
@@ -201,8 +204,8 @@ def test_runs_are_paired_where_their_seeds_match(seeds, others, paired):
 
 
 def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline():
-    slow = arm("GRPO", [[0.4, 0.8, 0.8, 0.8], [0.2, 0.3, 0.4, 0.4]], base=0.0)
-    fast = arm("PODS", [[0.6, 0.9, 0.9, 0.9], [0.6, 0.7, 0.9, 0.9]], base=0.0)
+    slow = method("GRPO", [[0.4, 0.8, 0.8, 0.8], [0.2, 0.3, 0.4, 0.4]], base=0.0)
+    fast = method("PODS", [[0.6, 0.9, 0.9, 0.9], [0.6, 0.7, 0.9, 0.9]], base=0.0)
     fixed = compare(slow, fast, target=0.5).time_to_target
     assert (fixed.target, fixed.censored) == (0.5, [1, 0])
     assert fixed.restricted_hours == pytest.approx([(0.75 + 2) / 2, 0.25])
@@ -210,7 +213,7 @@ def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline():
     assert crossed.target == pytest.approx(0.99 * (0.8 + 1.1 / 3) / 2)
     assert crossed.censored == [1, 0], "run 2 has to reach 79 %, run 1 only 36 %"
     assert crossed.restricted_hours == pytest.approx([(0.25 + 2) / 2, (0.25 + 1.25) / 2])
-    five = arm("GRPO", [[0.4] * 4, [0.5] * 4, [0.9] * 4, [0.1] * 4, [0.2] * 4], base=0.0)
+    five = method("GRPO", [[0.4] * 4, [0.5] * 4, [0.9] * 4, [0.1] * 4, [0.2] * 4], base=0.0)
     means = (0.5 + 0.1) / 2, (0.4 + 0.9 + 0.2) / 3
     assert compare(five, fast).time_to_target.target == pytest.approx(0.99 * np.mean(means))
 

@@ -46,8 +46,8 @@ def test_intervals_of_runs_that_collapse_and_of_the_bootstrap_hold_the_truth_les
         held = 0
         for _ in range(sets):
             lost = 0.3 * (rng.random(runs) < 0.1)
-            arms = 0.02 * rng.standard_normal((2, runs)) - np.stack([0 * lost, lost])
-            low, high = statistics.difference(*arms, paired=True).ci95
+            methods = 0.02 * rng.standard_normal((2, runs)) - np.stack([0 * lost, lost])
+            low, high = statistics.difference(*methods, paired=True).ci95
             held += low <= -0.03 <= high
         shares.append(held / sets)
     assert shares == pytest.approx([0.75, 0.70], abs=0.03)
@@ -91,7 +91,7 @@ def test_a_target_that_one_arm_never_reaches_gives_a_bound():
     ratio, (low, high) = statistics.time_ratio(reached, never)
     assert (ratio, low) == (None, 0)
     assert high == pytest.approx(1 / statistics.time_ratio(never, reached)[1][0], rel=0.03)
-    assert 0.25 < high < 1, "the arm is slower, by a factor that has no limit"
+    assert 0.25 < high < 1, "the method is slower, by a factor that has no limit"
     assert statistics.time_ratio(never, reached)[1][1] is None
     assert statistics.time_ratio(reached[:1], reached)[1] is None, "one run has no interval"
 

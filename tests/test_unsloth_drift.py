@@ -36,6 +36,9 @@ MAY_DIFFER = {
 }
 
 
+pytestmark = pytest.mark.timeout(2400)  # the first test waits for both sides
+
+
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory):
     """What tests/unsloth_drift.py reports for both sides, run side by side."""
@@ -50,7 +53,7 @@ def sides(tmp_path_factory):
     results = {}
     try:
         for side, process in started.items():
-            assert process.wait(timeout=500) == 0, (folder / f"{side}.err").read_text()[-3000:]
+            assert process.wait(timeout=2000) == 0, (folder / f"{side}.err").read_text()[-3000:]
             results[side] = json.loads((folder / f"{side}.out").read_text().splitlines()[-1])
     finally:
         for process in started.values():

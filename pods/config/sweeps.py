@@ -19,8 +19,8 @@ from pods.config.functions import code_of
 from pods.config.keys import TrainConfig, may_change, typed_as, typed_list, written
 from pods.config.paths import CONFIG_DIR
 
-# What ${arm:} states, beside the source of a user's data and the user's reward functions.
-ARM = ("algorithm", "algorithm_kwargs", "rule", "advantage")
+# What ${method:} states, beside the source of a user's data and the user's reward functions.
+METHOD = ("algorithm", "algorithm_kwargs", "rule", "advantage")
 # Keys of task=own that its source stands for.
 OF_SOURCE = ("task", "task.source", "task.question", "task.answer", "task.gold", "task.kind")
 LONGEST = 40  # characters of a value in a name, which is else its hash
@@ -41,9 +41,9 @@ class Job:
         return self.config.run if self.config else self.line
 
 
-def arm(*, _root_: DictConfig) -> str:
-    """${arm:} in the key `run`: algorithm, its rule if it takes one, parameters, advantage, and the
-    data and the rewards of the user."""
+def method(*, _root_: DictConfig) -> str:
+    """${method:} in the key `run`: algorithm, its rule if it takes one, parameters, advantage, and
+    the data and the rewards of the user."""
     names = [without_file(_root_.algorithm)]
     if _root_.rule is not None:
         names.append(without_file(_root_.rule))
@@ -66,7 +66,7 @@ def without_file(function: object) -> str:
     return re.split("[:/]", str(function))[-1]
 
 
-OmegaConf.register_new_resolver("arm", arm, replace=True)
+OmegaConf.register_new_resolver("method", method, replace=True)
 
 
 def parsed(overrides: list[str]) -> list[Override]:
@@ -112,8 +112,8 @@ def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Co
     every = sorted(parsed(overrides), key=lambda override: override.key_or_group)
     has_name = any(override.key_or_group == "run" for override in every)
     stated = ["run", *re.findall(r"\$\{([\w.]+)\}", template)]
-    if "${arm:}" in template:
-        stated += ARM
+    if "${method:}" in template:
+        stated += METHOD
         parts = [*OF_SOURCE] if OmegaConf.select(config, "task.name") == "own" else []
         functions = OmegaConf.select(config, "rewards.functions")
         parts += [f"rewards.functions.{function}" for function in functions or []]

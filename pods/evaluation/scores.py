@@ -7,10 +7,10 @@ the repeat.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import comb
 from typing import Any
 
 import numpy as np
-from scipy.special import comb
 
 from pods import rewards
 from pods.batch import Row
@@ -152,7 +152,7 @@ def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
     """(questions,) chance that k repeats sampled without replacement hold a correct one,
     1 - C(n - c, k) / C(n, k) (Chen et al. 2021, eq. 1); correct: (questions, repeats) of 0/1."""
     n = correct.shape[1]
-    return 1 - comb(n - correct.sum(axis=1), k) / comb(n, k)
+    return np.array([1 - comb(n - int(c), k) / comb(n, k) for c in correct.sum(axis=1)])
 
 
 def interval(values: np.ndarray) -> Interval:

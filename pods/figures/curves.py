@@ -1,4 +1,4 @@
-"""The arms of a figure on one time grid: runs x points, gaps as NaN; unlike runs are refused."""
+"""The methods of a figure on one time grid: runs x points, gaps as NaN; unlike runs are refused."""
 
 import io
 import json
@@ -31,8 +31,8 @@ LONGEST = {"seconds": 600.0, "minutes": 7200.0}  # s of an axis with this unit
 def read_all(
     config: FigureConfig, fewest: int = 1, greedy: bool = False
 ) -> tuple[list[tuple[Figure, list[Series]]], list[str]]:
-    """The figures with at least `fewest` arms, and the names left out; Absent if one was asked.
-    greedy: each is followed by the same by greedy completions, if two arms have them."""
+    """The figures with at least `fewest` methods, and the names left out; Absent if one was asked.
+    greedy: each is followed by the same by greedy completions, if two methods have them."""
     wanted = figures(config)
     folder = config.results_dir
     drawable: list[tuple[Figure, list[Series]]] = []
@@ -55,19 +55,19 @@ def read_all(
 
 
 def read_greedy(figure: Figure, folder: Path, fewest: int) -> list[Series]:
-    """The arms by greedy completions, without the warnings of the sampled ones; [] if too few have
-    any."""
+    """The methods by greedy completions, without the warnings of the sampled ones; [] if too few
+    have any."""
     with suppress(Absent), redirect_stderr(io.StringIO()):
         return read(figure.greedy, folder, [], fewest)
     return []
 
 
 def by_both(figure: Figure, series: list[Series], folder: Path) -> list[Series]:
-    """The only arm of a figure by sampled completions, and by greedy ones where it has them."""
-    arm = series[0]
-    lines = [replace(arm, label=f"{arm.label}, sampled")]
+    """The only method of a figure by sampled completions, and by greedy ones where it has them."""
+    method = series[0]
+    lines = [replace(method, label=f"{method.label}, sampled")]
     for greedy in read_greedy(figure, folder, fewest=1):
-        lines.append(replace(greedy, label=f"{arm.label}, greedy", colour=None))
+        lines.append(replace(greedy, label=f"{method.label}, greedy", colour=None))
     return lines
 
 
@@ -75,13 +75,13 @@ def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
     figure = config.figure or _named("quickstart")
     if config.runs:
-        arms = figure.with_arms(config.runs)
+        methods = figure.with_methods(config.runs)
         if config.figure is None:
-            arms = arms.model_copy(update=axes_of(arms, config.results_dir))
-        arms = config.applied(arms)
-        axes = f"every {arms.grid_seconds:g} s to {arms.budget_seconds:g} s"
-        print(f"runs: {arms.dataset} {arms.metric}, {axes}", file=sys.stderr)
-        return [arms]
+            methods = methods.model_copy(update=axes_of(methods, config.results_dir))
+        methods = config.applied(methods)
+        axes = f"every {methods.grid_seconds:g} s to {methods.budget_seconds:g} s"
+        print(f"runs: {methods.dataset} {methods.metric}, {axes}", file=sys.stderr)
+        return [methods]
     if figure.name != "all":
         return [config.applied(figure)]
     plain = flat(_named("all").model_dump())
@@ -99,7 +99,7 @@ def figures(config: FigureConfig) -> list[Figure]:
 def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
     """Keys of a figure from the config of the first run that has one: data set, base model, and the
     times at which its checkpoints were saved."""
-    patterns = chain.from_iterable(arm.runs for arm in figure.series.values())
+    patterns = chain.from_iterable(method.runs for method in figure.series.values())
     for path in results.find(folder, [*patterns]):
         with suppress(UserError):  # a broken file is named where the runs are read
             train = flat(results.read_settings(path).train or {})
@@ -129,7 +129,7 @@ def finish(left_out: list[str]) -> None:
 
 
 def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> list[Series]:
-    """The arms that have files; Absent if too few have, Unlike if runs must not be compared.
+    """The methods that have files; Absent if too few have, Unlike if runs must not be compared.
     left_out: gets the names of files and runs that are not used."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
@@ -137,25 +137,29 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
     runs = reading.runs(figure, folder, left_out)
     of_runs = [run.settings for group in runs.values() for run in group]
     base = reading.base_point(figure, folder, of_runs[0], left_out) if of_runs else {}
-    arms = {label: _series(figure, label, group, base, left_out) for label, group in runs.items()}
-    present = [arm for arm in arms.values() if arm]
+    methods = {
+        label: _series(figure, label, group, base, left_out) for label, group in runs.items()
+    }
+    present = [method for method in methods.values() if method]
     if not present:
-        wanted = chain(figure.wandb_export or [], *(arm.runs for arm in figure.series.values()))
+        wanted = chain(
+            figure.wandb_export or [], *(method.runs for method in figure.series.values())
+        )
         raise Absent(
             f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}; run "
             "evaluate_run.py first, or set another results_dir"
         )
     if len(present) < fewest:
-        raise Absent(f"{name}: only {present[0].label} has results, two arms are needed")
-    by_arm = [(label, run.settings) for label, group in runs.items() for run in group]
-    for key, parts in differences(by_arm).items():
+        raise Absent(f"{name}: only {present[0].label} has results, two methods are needed")
+    by_method = [(label, run.settings) for label, group in runs.items() for run in group]
+    for key, parts in differences(by_method).items():
         if key.startswith("scored."):
-            warn(f"{name}: arms differ in {key}: {parts}")
-    for label, arm in arms.items():
-        if arm is None:
+            warn(f"{name}: methods differ in {key}: {parts}")
+    for label, method in methods.items():
+        if method is None:
             warn(f"figure {figure.name}: no results of {label}, drawn without it")
-    if len({arm.clock for arm in present}) > 1:
-        parts = ", ".join(f"{arm.clock} of {arm.label}" for arm in present)
+    if len({method.clock for method in present}) > 1:
+        parts = ", ".join(f"{method.clock} of {method.label}" for method in present)
         raise Unlike(
             f"{name}: seconds of two clocks cannot be compared: {parts}; match runs of one clock"
         )
@@ -165,13 +169,13 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
 def to_json(series: list[Series]) -> dict[str, Any]:
     """The content of curves.json; points without any run are absent."""
     content = {}
-    for arm in series:
-        at_start = mean_and_error(arm.start("value")[:, None])
-        at_points = mean_and_error(arm.quantities["value"])
+    for method in series:
+        at_start = mean_and_error(method.start("value")[:, None])
+        at_points = mean_and_error(method.quantities["value"])
         mean, error, runs = map(np.concatenate, zip(at_start, at_points, strict=True))
-        hours = np.concatenate([[0.0], arm.hours])
+        hours = np.concatenate([[0.0], method.hours])
         known = runs > 0
-        content[arm.label] = {
+        content[method.label] = {
             "time_hours": hours[known].tolist(),
             "mean": mean[known].tolist(),
             "sem": error[known].tolist(),
@@ -183,7 +187,7 @@ def to_json(series: list[Series]) -> dict[str, Any]:
 def _series(
     figure: Figure, label: str, runs: list[Run], base: dict[str, float], left_out: list[str]
 ) -> Series | None:
-    """One arm; None without a usable run."""
+    """One method; None without a usable run."""
     used = []
     for run in runs:
         if np.isfinite(run.quantities["value"]).any():
@@ -203,15 +207,15 @@ def _series(
     )
     if ends.max() > ends.min() + figure.grid_seconds / 2:
         warn(f"{ends.idxmin()}: ends first of {label}, whose mean is drawn up to there")
-    arm = figure.series[label]
+    method = figure.series[label]
     return Series(
         label=label,
-        colour=arm.colour,
+        colour=method.colour,
         runs=[run.name for run in used],
         quantities={q: np.stack([run.quantities[q] for run in used]) for q in QUANTITIES},
         hours=figure.grid / 3600,
         measured=all(run.measured for run in used),
-        seconds_per_step=None if any(run.measured for run in used) else arm.seconds_per_step,
+        seconds_per_step=None if any(run.measured for run in used) else method.seconds_per_step,
         base=base,
         first=[run.first for run in used if run.first],
         seeds=[run.settings.get("seed") for run in used],
@@ -220,14 +224,14 @@ def _series(
 
 
 def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
-    """Warn in what the runs of one arm differ; Unlike if they are ours and must not be averaged."""
+    """Warn in what a method's runs differ; Unlike if they are ours and must not be averaged."""
     ours = all("seed" in run.settings for run in runs)
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
         is_like = has("alike", key) or key == "repeats" or key.startswith("scored.")
         if key not in ("seed", "run") and (is_like or not may_change(key)):
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and is_like:
-                raise Unlike(f"{difference}; compare them as arms: runs={{A: [...], B: [...]}}")
+                raise Unlike(f"{difference}; compare them as methods: runs={{A: [...], B: [...]}}")
             warn(f"{difference}; averaged")
 
 

@@ -1,6 +1,6 @@
 """The figures: accuracy and completion length against training time, and seconds per step.
 
-Arms differ in line, marker and hatch as well as in colour, for grey print.
+Methods differ in line, marker and hatch as well as in colour, for grey print.
 """
 
 import io
@@ -42,13 +42,15 @@ def main_figure(figure: Figure, series: list[Series]) -> Canvas:
 
 @styles.context(STYLE)
 def single_figure(figure: Figure, series: list[Series]) -> Canvas:
-    """One arm: its accuracy by sampled and by greedy completions, and the base as dotted lines."""
+    """One method: accuracy by sampled and by greedy completions, and the base as dotted lines."""
     canvas = Canvas(figsize=(6.0, 4.2))
     axes = canvas.subplots()
     _curves(axes, figure, series, "value")
-    for index, arm in enumerate(series):
-        for base in 100 * arm.start("value")[:1]:
-            axes.axhline(base, color=style(index, arm.colour)["color"], linestyle=":", linewidth=1)
+    for index, method in enumerate(series):
+        for base in 100 * method.start("value")[:1]:
+            axes.axhline(
+                base, color=style(index, method.colour)["color"], linestyle=":", linewidth=1
+            )
     return _framed(canvas, figure.title)
 
 
@@ -62,8 +64,8 @@ def length_figure(figure: Figure, series: list[Series]) -> Canvas:
 
 def caption(figure: Figure, series: list[Series]) -> str:
     """What a paper prints below a picture: the runs, and what bands and lines are."""
-    counts = [len(arm.runs) for arm in series]
-    runs = ", ".join(f"{arm.label}: {len(arm.runs)}" for arm in series)
+    counts = [len(method.runs) for method in series]
+    runs = ", ".join(f"{method.label}: {len(method.runs)}" for method in series)
     average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
     parts = [f"{figure.title}.", *_how_scored(figure, series[0].settings), average]
     if len(series) == 1:
@@ -111,7 +113,7 @@ def save(canvas: Canvas, stem: Path) -> None:
 
 
 def style(index: int, colour: str | None = None) -> dict[str, object]:
-    """Colour, line and marker of the index-th arm."""
+    """Colour, line and marker of the index-th method."""
     return {
         "color": colour or COLOURS[index % len(COLOURS)],
         "linestyle": LINES[index % len(LINES)],
@@ -130,23 +132,23 @@ def _framed(canvas: Canvas, title: str = "") -> Canvas:
 
 
 def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> None:
-    """A line for each arm with its runs."""
+    """A line for each method with its runs."""
     scale, most = 1, np.inf
     name = "Mean completion length, tokens"
     if quantity == "value":
         scale = most = 100  # %
         name = METRIC_NAMES.get(figure.metric, f"{figure.metric}, %")
-    for index, arm in enumerate(series):
-        hours, values = arm.from_start(quantity)
+    for index, method in enumerate(series):
+        hours, values = method.from_start(quantity)
         known = np.isfinite(values).any(axis=0)
-        runs = "1 run" if len(arm.runs) == 1 else f"{len(arm.runs)} runs"
-        look = style(index, arm.colour) | {"label": f"{arm.label} ({runs})"}
+        runs = "1 run" if len(method.runs) == 1 else f"{len(method.runs)} runs"
+        look = style(index, method.colour) | {"label": f"{method.label} ({runs})"}
         at = hours[known] * UNITS[figure.time_unit]
         draw(axes, at, scale * values[:, known], most, look)
     label = f"Training time, {figure.time_unit}"
     if series[0].clock != "measured":
         label += f", priced: {series[0].clock}"
-    if not (figure.wandb_export or all(arm.measured for arm in series)):
+    if not (figure.wandb_export or all(method.measured for method in series)):
         point = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
         label += f" (checkpoint index × {point:g})"
     axes.set(xlabel=label, ylabel=name)
@@ -159,13 +161,13 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
     title = "training time divided by steps"
-    for index, arm in enumerate(series):
-        parts = {"generate": arm.seconds_a_step().mean()}
-        if arm.seconds_per_step:
-            parts = arm.seconds_per_step
+    for index, method in enumerate(series):
+        parts = {"generate": method.seconds_a_step().mean()}
+        if method.seconds_per_step:
+            parts = method.seconds_per_step
             title = "full: inference, light: update"
         look = {
-            "color": style(index, arm.colour)["color"],
+            "color": style(index, method.colour)["color"],
             "edgecolor": "white",
             "hatch": HATCHES[index % len(HATCHES)],
         }
@@ -176,7 +178,9 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
             bottom += part
         axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)
     axes.set(title=title, ylabel="Seconds per step")
-    labels = [shorten(arm.label, 16, placeholder=" ...") for arm in series]  # the legend has all
+    labels = [
+        shorten(method.label, 16, placeholder=" ...") for method in series
+    ]  # the legend has all
     axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)

@@ -49,8 +49,8 @@ class Figure(Section):
         changes |= {"title": f"{self.title}, greedy", "wandb_export": None}
         return self.model_copy(update=changes)
 
-    def with_arms(self, runs: dict[str, list[str]]) -> "Figure":
-        """These axes with other arms, {label: patterns}; only two have a headline."""
+    def with_methods(self, runs: dict[str, list[str]]) -> "Figure":
+        """These axes with other methods, {label: patterns}; only two have a headline."""
         labels = [*runs]
         changes = {
             "name": "runs",
@@ -65,7 +65,7 @@ class Figure(Section):
 
 @dataclass(frozen=True)
 class Series:
-    """One arm of a figure. Arrays are (runs, points); point k stands at k grid intervals."""
+    """One method of a figure. Arrays are (runs, points); point k stands at k grid intervals."""
 
     label: str
     colour: str | None
@@ -96,7 +96,7 @@ class Series:
 
     def of_all_runs(self, quantity: str) -> np.ndarray:
         """(runs, points) NaN after the last point that every run has: the mean of those that are
-        left is another arm's. Published runs are drawn as they are."""
+        left is another method's. Published runs are drawn as they are."""
         values = self.quantities[quantity]
         if not self.measured:
             return values
@@ -118,7 +118,7 @@ class Series:
 
 
 class Comparison(Section):
-    """The keys of config/_comparison.yaml: how two arms are compared."""
+    """The keys of config/_comparison.yaml: how two methods are compared."""
 
     fraction_of_best: Share
     target: Share | None

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: curves, seconds by phase and rollouts of a run, or several arms.
+"""One self-contained HTML page: curves, seconds by phase and rollouts of a run, or several methods.
 
 page.html escapes everything that comes from a run.
 """
@@ -26,9 +26,9 @@ from pods.config.mistakes import nearest
 from pods.figures import COLOURS, STYLE
 from pods.runs import results
 
-Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of an arm; or a row a value
+Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of a method; or a row a value
 PageSection = dict[str, Any]  # what page.html shows of it: title, note, picture, rows, ...
-LINE = ["arm", "run", "metric"]
+LINE = ["method", "run", "metric"]
 SINGLE = {
     **dict.fromkeys(["eval/accuracy", "eval/greedy_accuracy"], "accuracy"),
     **dict.fromkeys(["seconds/generate", "seconds/update"], "seconds of a step"),
@@ -72,28 +72,28 @@ def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[Page
 
 
 def step_sections(
-    arms: dict[str, list[str]], output_dir: Path, results_dir: Path
+    methods: dict[str, list[str]], output_dir: Path, results_dir: Path
 ) -> list[PageSection]:
-    """Curves and seconds of arms {label: runs}, of the runs whose folders are on this machine; the
-    accuracy at time 0 is the base model's, of results_dir."""
+    """Curves and seconds of methods {label: runs}, of the runs whose folders are on this machine;
+    the accuracy at time 0 is the base model's, of results_dir."""
     tables = []
     points = []  # of the curves
     notes: set[str] = set()
     means: set[str] = set()
-    for label, runs in arms.items():
+    for label, runs in methods.items():
         for run in runs:
             config = saved_config(output_dir / run)
             clock = config.get("clock")
             if isinstance(clock, dict):
                 notes.add(f"Seconds of {run} are priced: {clock['name']}.")
             table = pandas.DataFrame(files.read_lines(output_dir / run / "metrics.jsonl"))
-            tables.append(table.assign(arm=label))
+            tables.append(table.assign(method=label))
             every = -(-len(table) // POINTS)
             if every > 1:  # a browser cannot draw a hundred thousand
                 table = table.groupby(table.index // every).mean(numeric_only=True)
                 means.add(f"A point of {run} is the mean of {every} steps.")
             table = pandas.concat([pandas.DataFrame(base_scores(config, results_dir)), table])
-            points.append(table.assign(arm=label, run=run))
+            points.append(table.assign(method=label, run=run))
     steps = pandas.concat(tables)
     if steps.empty:
         return []
@@ -133,9 +133,9 @@ def base_scores(config: dict[str, Any], results_dir: Path) -> list[dict[str, flo
 def charts(steps: Steps) -> PageSection:
     """A chart for each quantity against training time, accuracy and reward first and large; what
     never changes is a list."""
-    values = steps.melt(["arm", "run", "step", "train_seconds"], var_name="metric").dropna()
+    values = steps.melt(["method", "run", "step", "train_seconds"], var_name="metric").dropna()
     values["title"] = values["metric"].map(title_of)
-    colours = dict(zip(steps["arm"].unique(), itertools.cycle(COLOURS), strict=False))
+    colours = dict(zip(steps["method"].unique(), itertools.cycle(COLOURS), strict=False))
     large: dict[str, str] = {}
     small: list[str] = []
     constant: list[dict[str, str]] = []
@@ -157,18 +157,18 @@ def chart(title: str, values: Steps, colours: dict[str, str], size: Any) -> Canv
         canvas = Canvas(figsize=size)
         axes = canvas.subplots()
         axes.set(title=title, xlabel="training time, s")
-        for (arm, _, metric), line in values.groupby(LINE, sort=False):
+        for (method, _, metric), line in values.groupby(LINE, sort=False):
             points = line.set_index("train_seconds")["value"]
             # The mean of a fiftieth of the run at each point; a single evaluation is no line.
             smooth = points.rolling(max(1, len(points) // 50), min_periods=1).mean()
             marker = "." if len(points) < 20 else None
-            axes.plot(smooth, dashes(metric), marker=marker, color=colours[arm], linewidth=1.1)
+            axes.plot(smooth, dashes(metric), marker=marker, color=colours[method], linewidth=1.1)
         low, high = axes.get_ylim()
         if high - low < 0.1 * high:
             axes.set_ylim(0, 1.1 * high)  # a change of a few percent is no cliff
         if len(colours) > 1:
-            for arm, colour in colours.items():
-                axes.plot([], [], color=colour, label=f" {arm}")  # the legend leaves out _names
+            for method, colour in colours.items():
+                axes.plot([], [], color=colour, label=f" {method}")  # the legend leaves out _names
         metrics = values["metric"].unique()
         if len(metrics) > 1:
             for metric in metrics:
@@ -193,10 +193,10 @@ def dashes(metric: str) -> str:
 
 
 def phase_rows(steps: Steps) -> list[dict[str, str]]:
-    """Mean seconds of a step by arm and phase."""
+    """Mean seconds of a step by method and phase."""
     rows = []
-    arms = steps.rename(columns=lambda name: name.removeprefix("seconds/"))
-    for label, own in arms.groupby("arm", sort=False):
+    methods = steps.rename(columns=lambda name: name.removeprefix("seconds/"))
+    for label, own in methods.groupby("method", sort=False):
         means = own.reindex(columns=STEP_PHASES).fillna(0).mean()
         means["step"] = means.sum()
         rows.append({"": label, "steps": f"{len(own):,}", **means.map("{:.3g}".format)})

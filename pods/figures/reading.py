@@ -50,16 +50,16 @@ def runs(figure: Figure, folder: Path, left_out: list[str]) -> dict[str, list[Ru
     gets the names of files that are not used."""
     if any((folder / name).is_file() for name in figure.wandb_export or ()):
         return _from_export(figure, folder)
-    arms: dict[str, list[Run]] = {}
-    for label, arm in figure.series.items():
-        arms[label] = []
-        for path in results.find(folder, arm.runs):
+    methods: dict[str, list[Run]] = {}
+    for label, method in figure.series.items():
+        methods[label] = []
+        for path in results.find(folder, method.runs):
             try:
-                arms[label].append(_from_file(path, results.read(path), figure))
+                methods[label].append(_from_file(path, results.read(path), figure))
             except UserError as error:
                 warn(f"{error}; the run is left out")
                 left_out.append(path.name)
-    return arms
+    return methods
 
 
 def base_point(
@@ -140,7 +140,7 @@ def _from_file(path: Path, content: Results, figure: Figure) -> Run:
         end = 0.0
     rows = at_points(samples, figure.grid, figure.grid_seconds / 2)
     warn_of_gaps(path.stem, rows, figure.grid, end)
-    # What the runs of one arm must share: the config, and how they were scored.
+    # What the runs of one method must share: the config, and how they were scored.
     settings = flat(results.read_settings(path).train or {})
     for key, kind in (("seed", int), ("model.path", str)):
         if not isinstance(settings.get(key, kind()), kind):
@@ -174,13 +174,13 @@ def _from_export(figure: Figure, folder: Path) -> dict[str, list[Run]]:
         rows = at_points(samples, figure.grid, EXPORT_REACH)
         warn_of_gaps(name, rows, figure.grid, math.inf)
         runs.append(Run(name, rows, False, {}, samples.iloc[0].to_dict()))
-    arms = {}
-    for label, arm in figure.series.items():
-        arms[label] = [run for run in runs if any(fnmatchcase(run.name, p) for p in arm.runs)]
-        unused = [path.stem for path in results.find(folder, arm.runs)]
+    methods = {}
+    for label, method in figure.series.items():
+        methods[label] = [run for run in runs if any(fnmatchcase(run.name, p) for p in method.runs)]
+        unused = [path.stem for path in results.find(folder, method.runs)]
         if unused:
             warn(f"{key}: drawn from its export, without {few(unused)} of {label}")
-    return arms
+    return methods
 
 
 def warn_of_gaps(run: str, rows: pandas.DataFrame, grid: np.ndarray, end: float) -> None:

@@ -1,7 +1,7 @@
-"""One arm against another: our comparison, and the published speed-up beside it.
+"""One method against another: our comparison, and the published speed-up beside it.
 
 Published: T = fraction (0.99) of the best point of the baseline's mean curve; the speed-up is the
-baseline's first evaluation at or above T over the other arm's, with a bootstrap interval over runs.
+baseline's first evaluation at or above T over the other method's, with a bootstrap interval.
 """
 
 import math
@@ -21,11 +21,11 @@ from pods.figures.tables import duration, points, times
 WIDTH = 100  # characters of a line of a note
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % interval of a difference covers 80 %, with 10 92
 ACCURACY_NOTE = (
-    "Points are arm minus baseline. [ ]: 95% interval over runs (Student; paired: by seed). Level:"
-    " mean of the last three evaluations."
+    "Points are method minus baseline. [ ]: 95% interval over runs (Student; paired: by seed)."
+    " Level: mean of the last three evaluations."
 )
 TIME_NOTE = (
-    "Times as fast: ratio of geometric mean times to the target; a bound: all runs of an arm are"
+    "Times as fast: ratio of geometric mean times to the target; a bound: all runs of a method are"
     " short of it, or beyond it at their first evaluation. Capped: a run short of the target counts"
     " with the whole time. -: the base has reached the target."
 )
@@ -37,7 +37,7 @@ PUBLISHED_NOTE = (
 
 @dataclass(frozen=True)
 class Speedup:
-    """One arm against a baseline. None: the time is never reached, or one run has no interval."""
+    """A method against a baseline. None: the time is never reached, or one run has no interval."""
 
     baseline: str
     pods: str
@@ -57,9 +57,9 @@ class Speedup:
 
 
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:
-    """Every pair of arms; the figure's baseline, else the earlier one in its YAML, comes first."""
-    arms = sorted(series, key=lambda arm: arm.label != figure.baseline)
-    return [compare(first, second, how) for first, second in combinations(arms, 2)]
+    """Every pair of methods; the figure's baseline, else the earlier one in its YAML, is first."""
+    methods = sorted(series, key=lambda method: method.label != figure.baseline)
+    return [compare(first, second, how) for first, second in combinations(methods, 2)]
 
 
 def compare(baseline: Series, pods: Series, how: Comparison) -> Speedup:
@@ -102,8 +102,8 @@ def _published(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any
     return numbers
 
 
-def _with_resamples(arm: Series, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    values = arm.of_all_runs("value")
+def _with_resamples(method: Series, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    values = method.of_all_runs("value")
     mean, _, _ = statistics.mean_and_error(values)
     return np.vstack([mean, statistics.resampled_means(values, resamples, rng)])
 
@@ -117,27 +117,27 @@ def _first_hours(means: np.ndarray, thresholds: np.ndarray, hours: np.ndarray) -
 def _ours(baseline: Series, pods: Series, how: Comparison) -> dict[str, Any]:
     """Accuracy over time, level and time to a target, up to the last point that every run has."""
     last = min(baseline.last, pods.last)
-    arms = [
-        (arm.quantities["seconds"][:, : last + 1], arm.quantities["value"][:, : last + 1])
-        for arm in (baseline, pods)
+    methods = [
+        (method.quantities["seconds"][:, : last + 1], method.quantities["value"][:, : last + 1])
+        for method in (baseline, pods)
     ]
-    if not all(np.isfinite(values).any(axis=1).all() for _, values in arms):
+    if not all(np.isfinite(values).any(axis=1).all() for _, values in methods):
         return {}  # two runs have no time in common
-    last_seconds = [np.nanmax(seconds, axis=1).min() for seconds, _ in arms]
+    last_seconds = [np.nanmax(seconds, axis=1).min() for seconds, _ in methods]
     end = float(min(*last_seconds, 3600 * baseline.hours[last]))
-    base = [arm.base.get("value", math.nan) for arm in (baseline, pods)]
+    base = [method.base.get("value", math.nan) for method in (baseline, pods)]
     averages = []
-    for arm, start in zip(arms, base, strict=True):
-        runs = zip(*arm, strict=True)
+    for method, start in zip(methods, base, strict=True):
+        runs = zip(*method, strict=True)
         averages.append(np.array([statistics.time_average(*run, start, end) for run in runs]))
-    levels = [statistics.level(values) for _, values in arms]
+    levels = [statistics.level(values) for _, values in methods]
     paired = baseline.seeds == pods.seeds and len({*pods.seeds} - {None}) == len(pods.runs)
     return {
         "compared_hours": end / 3600,
         "mean_accuracy": statistics.difference(*averages, paired),
         "level": statistics.difference(*levels, paired),
         "time_to_target": statistics.time_to_target(
-            arms, base, levels[0], end, how.target, how.fraction_of_best
+            methods, base, levels[0], end, how.target, how.fraction_of_best
         ),
     }
 
@@ -180,7 +180,7 @@ def time_row(figure: str, pair: Speedup) -> dict[str, str]:
 
 
 def published_row(figure: str, pair: Speedup) -> dict[str, str]:
-    """The published speed-up; its interval from ten runs of each arm on."""
+    """The published speed-up; its interval from ten runs of each method on."""
     interval = pair.ci95 if min(pair.n_runs) >= FEWEST_FOR_BOOTSTRAP else None
     rising = ", still rising" if pair.baseline_still_rising else ""
     return {
@@ -201,4 +201,4 @@ TABLES = (  # title, note, row of a pair
 def _names(figure: str, pair: Speedup) -> dict[str, str]:
     """The columns that both tables begin with."""
     clock = "" if pair.clock == "measured" else f", time priced: {pair.clock}"
-    return {"figure": figure + clock, "arm vs baseline": f"{pair.pods} vs {pair.baseline}"}
+    return {"figure": figure + clock, "method vs baseline": f"{pair.pods} vs {pair.baseline}"}

@@ -1,4 +1,4 @@
-"""Comparisons of two arms that hold with few runs. Arrays in, numbers out; the unit is the run."""
+"""Comparisons of two methods that hold with few runs: arrays in, numbers out; the unit is a run."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the obser
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus baseline; ci95 is None if an arm has one run. runs: baseline, arm."""
+    """Method minus baseline; ci95 is None if a method has one run. runs: baseline, method."""
 
     difference: float
     ci95: list[float] | None
@@ -24,13 +24,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class TimeToTarget:
-    """Ratio of geometric means, baseline over arm: above 1 the arm is faster. See `time_ratio`."""
+    """Ratio of geometric means, baseline over method: above 1 it is faster. See `time_ratio`."""
 
     target: float
     ratio: float | None
     ci95: list[float | None] | None  # an open upper end is None
-    censored: list[int]  # runs that do not reach the target: baseline, arm
-    restricted_hours: list[float]  # mean of min(time, end): baseline, arm
+    censored: list[int]  # runs that do not reach the target: baseline, method
+    restricted_hours: list[float]  # mean of min(time, end): baseline, method
 
 
 def t95(df: float | np.ndarray) -> np.ndarray:
@@ -79,18 +79,18 @@ def level(values: np.ndarray) -> np.ndarray:
     return np.array([run[np.isfinite(run)][-LAST:].mean() for run in values])
 
 
-def difference(baseline: np.ndarray, arm: np.ndarray, paired: bool) -> Difference:
-    """Difference of the means of two arms, (runs,) each; paired: by seed (Student), else Welch.
+def difference(baseline: np.ndarray, method: np.ndarray, paired: bool) -> Difference:
+    """Difference of the means of two methods, (runs,) each; paired: by seed (Student), else Welch.
 
-    v_i = var(sample_i) / n_i of each sample: the differences by seed, or both arms
+    v_i = var(sample_i) / n_i of each sample: the differences by seed, or both methods
     half-width = t(.975, df) sqrt(sum v_i),  df = (sum v_i)^2 / sum (v_i^2 / (n_i - 1))
     The degrees of freedom are Satterthwaite's; those of one sample are n - 1.
     """
-    centre = float(arm.mean() - baseline.mean())
-    counts = [len(baseline), len(arm)]
+    centre = float(method.mean() - baseline.mean())
+    counts = [len(baseline), len(method)]
     if min(counts) < 2:
         return Difference(centre, None, paired, counts)
-    samples = [arm - baseline] if paired else [arm, baseline]
+    samples = [method - baseline] if paired else [method, baseline]
     n = np.array([len(sample) for sample in samples])
     v = np.array([np.var(sample, ddof=1) for sample in samples]) / n
     total = v.sum()
@@ -120,14 +120,14 @@ def first_crossing(
 
 
 def time_ratio(
-    baseline: np.ndarray, arm: np.ndarray, step: float = 0.01
+    baseline: np.ndarray, method: np.ndarray, step: float = 0.01
 ) -> tuple[float | None, list[float | None] | None]:
-    """Geometric mean of the baseline's times over that of the arm's, and its 95 % interval.
+    """Geometric mean of the baseline's times over that of the method's, and its 95 % interval.
 
-    baseline, arm: (runs, 2): a run's time lies in (after, by]. step: resolution of log(ratio).
-    None: no run of an arm reaches the target.
+    baseline, method: (runs, 2): a run's time lies in (after, by]. step: resolution of log(ratio).
+    None: no run of a method reaches the target.
 
-    The logs of an arm's times are normal with a mean of its own (mu, nu) and one spread s:
+    The logs of a method's times are normal with a mean of its own (mu, nu) and one spread s:
         log L(mu, nu, s) = sum over runs of log P(after < time <= by)
         ratio = exp(mu - nu) at the highest log L
     The interval holds the ratios whose profile, the highest log L over nu and s at a fixed mu - nu,
@@ -135,15 +135,15 @@ def time_ratio(
     interval.
     """
     with np.errstate(divide="ignore"):
-        logs = np.log(np.concatenate([baseline, arm]))
+        logs = np.log(np.concatenate([baseline, method]))
     observed = logs[np.isfinite(logs)]
     means = np.arange(observed.min() - BEYOND, observed.max() + BEYOND, step)
     size = len(means)
     slow = _log_likelihood(logs[: len(baseline)], means)  # (means, spreads)
     fast = _log_likelihood(logs[len(baseline) :], means)
     spread = np.argmax(slow.max(axis=0) + fast.max(axis=0))
-    # Where every run of an arm lies beyond a point the likelihood has a plateau up to an edge.
-    at_best = np.column_stack([slow[:, spread], fast[:, spread]])  # (means, arms)
+    # Where every run of a method lies beyond a point the likelihood has a plateau up to an edge.
+    at_best = np.column_stack([slow[:, spread], fast[:, spread]])  # (means, methods)
     highest = at_best.max(axis=0)
     plateaus = at_best > highest - 1e-6
     centres = [np.flatnonzero(plateau).mean() for plateau in plateaus.T]
@@ -151,7 +151,7 @@ def time_ratio(
     ratio = None
     if not plateaus[[0, -1]].any():
         ratio = float(np.exp(shift * step))
-    if min(len(baseline), len(arm)) < 2:
+    if min(len(baseline), len(method)) < 2:
         return ratio, None
     df = len(logs) - 2
     drop = len(logs) / 2 * np.log1p(t95(df) ** 2 / df)
@@ -176,17 +176,17 @@ def time_ratio(
 
 
 def time_to_target(
-    arms: list[tuple[np.ndarray, np.ndarray]],  # seconds and values, (runs, points)
+    methods: list[tuple[np.ndarray, np.ndarray]],  # seconds and values, (runs, points)
     base: list[float],
     levels: np.ndarray,
     end: float,
     target: float | None = None,
     fraction: float = 0.99,
 ) -> TimeToTarget | None:
-    """Times to a target of two arms: a fixed one, or this fraction of the baseline's levels,
+    """Times to a target of two methods: a fixed one, or this fraction of the baseline's levels,
     (runs,), cross-fitted, so that a run's own noise does not move what it must reach.
 
-    base: of each arm at time 0, NaN if unknown. end: of the comparison, in seconds. None: a target
+    base: of each at time 0, NaN if unknown. end: of the comparison, in seconds. None: a target
     of 0, or one that a base has reached.
     """
     # Runs 0, 2, ... have to reach the level of runs 1, 3, ..., and the other way round.
@@ -195,7 +195,7 @@ def time_to_target(
     if min(targets) <= np.nanmax([0.0, *base]):
         return None
     times = []
-    for (seconds, values), start in zip(arms, base, strict=True):
+    for (seconds, values), start in zip(methods, base, strict=True):
         runs = zip(seconds, values, targets * len(values), strict=False)
         crossings = [first_crossing(x, y, start, goal) for x, y, goal in runs]
         times.append(np.array(crossings))
@@ -204,7 +204,7 @@ def time_to_target(
         target=float(np.mean(targets)),
         ratio=ratio,
         ci95=interval,
-        censored=[int(np.isinf(arm[:, 1]).sum()) for arm in times],
+        censored=[int(np.isinf(method[:, 1]).sum()) for method in times],
         # the middle of an interval counts
         restricted_hours=[float(np.minimum(t.mean(axis=1), end).mean()) / 3600 for t in times],
     )

@@ -30,7 +30,7 @@ def duration(hours: float | None) -> str:
 
 
 def points(difference: Difference | None) -> str:
-    """+1.9 [+1.1, +2.7] in points; without an interval if an arm has one run."""
+    """+1.9 [+1.1, +2.7] in points; without an interval if a method has one run."""
     if difference is None:
         return "-"
     number = f"{100 * difference.difference:+.1f}"
@@ -51,7 +51,7 @@ def times(
 
 
 def _end(ratio: float | None) -> str:
-    """An end of an interval of ratios; 0: the arm may never reach the goal."""
+    """An end of an interval of ratios; 0: the method may never reach the goal."""
     if ratio is None:
         return "unbounded"
     return f"{ratio:.2f}" if ratio else "not reached"
