@@ -125,13 +125,10 @@ class Reward:
 
     def __call__(self, **arguments: Any) -> list[float]:
         """One float per completion; of an `async def` function too. Raises RewardError naming
-        function and step."""
+        function, completion and step."""
         arguments = self.readable(arguments)
         with self.named_errors(arguments):
-            values = self.function(**self.taken(arguments))
-            if inspect.iscoroutine(values):
-                values = asyncio.run(values)
-            return self.numbers(values, arguments)
+            return self.numbers(self.values(arguments), arguments)
 
     async def later(self, arguments: dict[str, Any]) -> list[float]:
         """The same of an `async def` function, beside other ones."""
@@ -151,7 +148,7 @@ class Reward:
 
     @contextmanager
     def named_errors(self, arguments: dict[str, Any]) -> Iterator[None]:
-        """An error of the function in this block names it, its line and the step."""
+        """An error of the function in this block names it, the step and the completion."""
         try:
             with contained():
                 yield
@@ -160,7 +157,7 @@ class Reward:
         except FAILURES as error:
             raise RewardError(
                 f"reward function {self.__name__} raised {error!r}{location(error)} "
-                f"in {step_of(arguments)}"
+                f"on {self.failing(arguments)} of {step_of(arguments)}"
             ) from error
 
     def numbers(self, values: object, arguments: dict[str, Any]) -> list[float]:
@@ -169,12 +166,32 @@ class Reward:
         numbers = reward_values(self.__name__, values, count, step_of(arguments), nan=False)
         return [number or 0.0 for number in numbers]
 
+    def values(self, arguments: dict[str, Any]) -> object:
+        """What the function returns for the arguments that it takes."""
+        values = self.function(**self.taken(arguments))
+        return asyncio.run(values) if inspect.iscoroutine(values) else values
+
     def taken(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments that the function has parameters for."""
         parameters = inspect.signature(self.function).parameters
         if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return arguments
         return {name: arguments[name] for name in parameters if name in arguments}
+
+    def failing(self, arguments: dict[str, Any]) -> str:
+        """The first completion on which the function raises, with its text."""
+        if inspect.iscoroutinefunction(self.function):  # a loop runs here already
+            return "a completion"
+        for i, completion in enumerate(arguments["completions"]):
+            row = {}  # lists are columns, one value a completion; others are of the step
+            for key, value in arguments.items():
+                row[key] = value[i : i + 1] if isinstance(value, list) else value
+            try:
+                with contained():
+                    self.values(row)
+            except FAILURES:
+                return f"completion {i} ({completion!r})"
+        return "all completions"
 
 
 def step_of(arguments: dict[str, Any]) -> str:
