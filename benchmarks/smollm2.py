@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -143,14 +143,20 @@ def finish(study: Study, run: StudyRun) -> None:
     call("evaluate_run.py", f"run={run.name}", *scoring(study, run.stage))
     record = asdict(run) | {"name": run.name, "seconds": study.seconds}
     record |= {"commit": provenance()["git_commit"], "date": time.strftime("%F")}
-    record["sampled"] = [
-        round(float(np.mean(entry.ans_acc)), 4)
-        for scores in results.read(study.runs / "results" / f"{run.name}.json").values()
-        for entry in scores.datasets.values()
-    ]
+    content = results.read(study.runs / "results" / f"{run.name}.json").values()
+    interval = study.seconds / EVALUATIONS
+    record["sampled"] = [accuracy_after(interval * k, content) for k in range(1, EVALUATIONS + 1)]
     files.append(study.folder / "runs.jsonl", record)
     for checkpoint in (study.runs / run.name).glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
+
+
+def accuracy_after(seconds: float, checkpoints: Iterable[results.Scores]) -> float:
+    """The accuracy at temperature 1 of the first checkpoint at or after this time: a run that was
+    stopped has one more, between two of them."""
+    first = next(one for one in checkpoints if one.meta["train_seconds"] >= seconds)
+    (entry,) = first.datasets.values()
+    return round(float(np.mean(entry.ans_acc)), 4)
 
 
 def train(study: Study, run: StudyRun) -> None:
