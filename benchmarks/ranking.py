@@ -10,7 +10,7 @@ from pods.figures import tables
 from pods.figures.statistics import Difference, difference
 
 Accuracies = dict[str, np.ndarray]  # arm -> (seeds, evaluations)
-EVALUATIONS = 12  # evaluations of a training, at equal distances up to the end of the budget
+EVALUATIONS = 12  # of a training, at equal distances up to the end of the budget
 RIVALS = ("grpo", "pods")
 METRICS = {"accuracy": "eval/accuracy", "greedy": "eval/greedy_accuracy"}
 TITLES = {"accuracy": "Accuracy at temperature 1", "greedy": "Greedy accuracy"}

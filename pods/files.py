@@ -96,8 +96,9 @@ def append(path: Path, record: JsonObject) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with named_errors(path), open(path, "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # what another process has half written is not torn
-        file.seek(0)
-        end = b"" if file.read()[-1:] in (b"", b"\n") else b"\n"
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        end = b"" if file.read(1) in (b"", b"\n") else b"\n"
         write_through(file, end + json.dumps(record).encode() + b"\n")
 
 
