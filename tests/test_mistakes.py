@@ -122,33 +122,39 @@ class PlotConfig(FigureConfig):
 LABELS = ["GRPO", "Größe", "基线", "GRPO (lr=1e-6)", "$", "n = 8", "b's", "100 %", "a/b", "#1"]
 
 
+@pytest.fixture
+def typed_or_hinted(monkeypatch, capsys):
+    """The config that a command reads from a word, or else from the hint in its answer: with the
+    quotes of Hydra, which it must read as the word was meant."""
+
+    def read(main, seen: list, word: str):
+        monkeypatch.setattr(sys, "argv", ["script.py", word])
+        if not started(main):
+            hint = re.search(r"quotes inside quotes: (.*)\n$", capsys.readouterr().err)[1]
+            monkeypatch.setattr(sys, "argv", ["script.py", *shlex.split(hint)])
+            assert started(main), hint
+        return seen[0]
+
+    return read
+
+
 @pytest.mark.parametrize(
     ("label", "pattern"),
     [*((label, "a-*") for label in LABELS), ("GRPO", "b-seed[123]"), ("n = 8", "größe-*")],
 )
-def test_a_label_can_be_typed_or_the_hint_can(monkeypatch, capsys, label, pattern):
-    """The answer to a label without the quotes of Hydra has them, and is read as it was meant."""
-    seen = []
+def test_a_label_can_be_typed_or_the_hint_can(typed_or_hinted, label, pattern):
+    seen: list = []
     plot = command("plot", PlotConfig)(seen.append)
-    texts = [f"runs={{{label}: [{pattern}], B: [b]}}"]
-    monkeypatch.setattr(sys, "argv", ["plot.py", *texts])
-    if not started(plot):
-        hint = re.search(r"quotes inside quotes: (.*)\n$", capsys.readouterr().err)[1]
-        monkeypatch.setattr(sys, "argv", ["plot.py", *shlex.split(hint)])
-        assert started(plot), hint
-    assert seen[0].runs == {label: [pattern], "B": ["b"]}
+    config = typed_or_hinted(plot, seen, f"runs={{{label}: [{pattern}], B: [b]}}")
+    assert config.runs == {label: [pattern], "B": ["b"]}
 
 
 @pytest.mark.parametrize("names", ["run-seed[01]", "größe", "[a,b-seed[01]]", "[größe,b]", "a b=c"])
-def test_a_name_of_a_run_can_be_typed_or_the_hint_can(monkeypatch, capsys, names):
-    seen = []
+def test_a_name_of_a_run_can_be_typed_or_the_hint_can(typed_or_hinted, names):
+    seen: list = []
     evaluate = command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")(seen.append)
-    monkeypatch.setattr(sys, "argv", ["evaluate_run.py", f"run={names}"])
-    if not started(evaluate):
-        hint = re.search(r"quotes inside quotes: (.*)\n$", capsys.readouterr().err)[1]
-        monkeypatch.setattr(sys, "argv", ["evaluate_run.py", *shlex.split(hint)])
-        assert started(evaluate), hint
-    assert seen[0].run == (names[1:-1].split(",") if names[0] == "[" else [names])
+    config = typed_or_hinted(evaluate, seen, f"run={names}")
+    assert config.run == (names[1:-1].split(",") if names[0] == "[" else [names])
 
 
 def started(command) -> bool:

@@ -57,7 +57,6 @@ def test_a_base_whose_weights_are_not_all_there_is_refused_in_a_line(base, part)
         {"temperature": 0.7, "top_p": 0.9},
         {"do_sample": False, "min_p": 0.1},
         {"num_beams": 1, "early_stopping": True, "length_penalty": 2.0},
-        {"output_scores": True},
     ],
 )
 def test_generation_flags_without_effect_do_not_prevent_a_save(base, tmp_path, flags):

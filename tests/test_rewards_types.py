@@ -314,7 +314,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
     },
     "matrix": {
         "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}": (
-            ["\\begin{bmatrix}1&2\\\\3&\\frac{8}{2}\\end{bmatrix}"],
+            ["A = \\begin{bmatrix}1&2\\\\3&\\frac{8}{2}\\end{bmatrix}"],
             [],
         ),
         "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}": (
@@ -345,7 +345,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "[0,1]": (["[0, 1]", "x \\in [0,1]"], ["(0,1)", "[0,1)", "0,1"]),
         "(-\\infty,0]": (["(−∞, 0]"], ["(-\\infty,0)"]),
         "[0,\\pi]": ([], ["[0,3.14159265]"]),
-        "[\\frac12,1]": (["[0.5,1]"], []),
+        "[\\frac12,1]": (["x = [0.5,1]"], []),
         "(1,2)\\cup(3,4)": ([], ["(1,2),(3,4)"]),
         "[1,2]": ([], ["1 \\leq x \\leq 3", "[1,2,3]", "[2,1]"]),
         "(-\\infty, 2]": (["(-∞, 2]"], []),
@@ -355,13 +355,13 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ["(1, 2)", "1,2", "(1.0,\\frac{4}{2})", "x=1, y=2", "The point is (1,2)"],
             ["(2,1)", "[1,2]", "\\{1,2\\}", "(1,2,3)", "(1,2) or (2,1)", "(1,-2)"],
         ),
-        "(\\frac12,\\sqrt{3})": (["(0.5,\\sqrt{3})"], ["(0.5,1.732)"]),
+        "(\\frac12,\\sqrt{3})": (["(0.5,\\sqrt{3})", "(x, y) = (0.5,\\sqrt{3})"], ["(0.5,1.732)"]),
         "(\\sqrt{2},\\sqrt{8})": (["(\\sqrt{2},2\\sqrt{2})"], ["(2\\sqrt{2},\\sqrt{2})"]),
         "(0.1,0.2)": (["(\\frac{1}{10},\\frac{1}{5})"], ["(0.1,0.20000001)"]),
         "(3, \\frac{\\pi}{2})": (["(3, π/2)", "r = 3, \\theta = \\frac{\\pi}{2}"], []),
     },
     "set": {
-        "\\{1,2\\}": (["\\{2,1\\}"], ["\\{1,2,3\\}"]),
+        "\\{1,2\\}": (["\\{2,1\\}", "S = \\{2, 1.0\\}"], ["\\{1,2,3\\}"]),
         "1,2": (["2 and 1"], []),
         "(1,2),(3,4)": (["(3,4),(1,2)"], ["(1,2),(4,3)"]),
         "\\{(1,2),(3,4)\\}": (["\\{(3,4),(1,2)\\}"], []),
@@ -386,7 +386,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
     },
     "relation": {
         "x = 5": (["x=5", "5"], []),
-        "y = 2x+3": (["2x+3", "y=3+2x", "2x - y + 3 = 0"], ["y=2x-3", "3x+2"]),
+        "y = 2x+3": (["2x+3", "y=3+2x", "2x - y + 3 = 0"], ["y=2x-3", "3x+2", "y=2x+3z"]),
         "x=5": (["5", "x = 5.0"], ["y=5", "x=6", "x=-5", "x \\ne 5"]),
         "x > 3": (["3 < x"], ["x \\ge 3", "x < 3"]),
         "x \\ge 3": (["x ≥ 3"], ["(3,\\infty)"]),
@@ -481,35 +481,6 @@ TYPES = {  # more golds of a type; the keys of VERDICTS are of their type too
     "set": ["\\{1\\pm\\sqrt{5},-2\\}"],
     "expression": ["(a+5)(b+2)"],
 }
-SPELLINGS = {  # type: a gold, answers that give it, answers that do not; k is 3, ..., 52
-    "number": ("{k}.5", ["The answer is {k}.50", "{k} 1/2"], ["-{k}.5", "{k}", "{k}.5000001"]),
-    "percentage": ("{k}\\%", ["{k}.0 percent"], ["{k}", "0.{k}", "1{k}%"]),
-    "quantity": ("{k} \\text{{ cm}}", ["{k}cm", "{k}"], ["{k} m", "-{k} cm", "1{k} cm"]),
-    "letter": ("{letter}", ["**({letter})**", "\\boxed{{{letter}}}"], ["not {letter}", "{k}"]),
-    "time": ("4:{k:02}", ["**4:{k:02}**"], ["5:{k:02}", "-4:{k:02}", "4 {k:02}"]),
-    "date": ("20{k:02}-03-05", ["$20{k:02}-03-05$"], ["21{k:02}-03-05", "20{k:02}-03"]),
-    "code": ("0x{k:02X}A", ["0x{k:02x}a"], ["{k}", "0x{k:02X}B", "{k:02X}A"]),
-    "formula": ("C{k}H7", ["C_{{{k}}}H_7", "\\mathrm{{C_{{{k}}}H_7}}"], ["{k}CH7", "C{k}H8"]),
-    "words": ("Apollo {k}", ["**apollo {k}.**"], ["{k}", "Apollo 1{k}", "not Apollo {k}"]),
-    "matrix": (
-        "\\begin{{pmatrix}} {k} \\\\ 2 \\end{{pmatrix}}",
-        ["A = \\begin{{bmatrix}}{k}.0\\\\\\frac{{4}}{{2}}\\end{{bmatrix}}"],
-        ["\\begin{{pmatrix}} 2 \\\\ {k} \\end{{pmatrix}}", "({k}, 2)"],
-    ),
-    "interval": (
-        "[{k}, \\infty)",
-        ["x \\in [{k}.0, ∞)", "x = [{k}, \\infty)"],
-        ["({k}, \\infty)", "[1{k}, \\infty)"],
-    ),
-    "tuple": (
-        "({k}, \\frac12)",
-        ["({k}.0,0.5)", "x={k}, y=1/2", "(x, y) = ({k}, 0.5)"],
-        ["(0.5, {k})", "[{k}, 0.5]"],
-    ),
-    "set": ("\\{{{k},-1\\}}", ["-1 and {k}", "S = \\{{-1, {k}.0\\}}"], ["{k}, 1", "{k}"]),
-    "relation": ("y = {k}x", ["y={k} x"], ["z={k}x", "y={k}x+z", "x={k}y and z"]),
-    "expression": ("x+{k}\\pi", ["$x + {k}π$", "{k}\\pi+x"], ["y+{k}\\pi", "x+{k}\\pi y"]),
-}
 GUESSES = [  # an answer block inside the reasoning is a guess
     ("<think>guess <answer>18</answer> but then", False),
     ("<think>guess <answer>18</answer></think><answer>1", False),
@@ -557,24 +528,6 @@ def test_verdicts_of_every_type_and_every_gold_equals_itself():
     with closing(Scorer("strict", workers=2, deadline_seconds=20)) as scorer:
         grades = scorer.grade(completions, golds, ["math"] * len(rows))
     assert [*zip(completions, golds, grades, strict=True)] == rows
-
-
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_a_hundred_pairs_of_each_type(name):
-    gold, right, wrong = SPELLINGS[name]
-    rows = [
-        (
-            text.format(k=k, letter=chr(64 + k // 2)),
-            gold.format(k=k, letter=chr(64 + k // 2)),
-            text in right,
-        )
-        for k in range(3, 53)
-        for text in (*right, *wrong)
-    ]
-    assert {rewards.gold_type(gold).value for _, gold, _ in rows} == {name}
-    completions = [f"<answer>{answer}</answer>" for answer, _, _ in rows]
-    verdicts = rewards.grades(completions, [gold for _, gold, _ in rows], "strict")
-    assert [(*row[:2], verdict) for row, verdict in zip(rows, verdicts, strict=True)] == rows
 
 
 def test_a_guess_inside_the_reasoning_is_no_answer():
