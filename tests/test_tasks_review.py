@@ -127,6 +127,7 @@ def test_a_test_split_that_cannot_be_read_stops_no_training(tmp_path, capsys):
     assert "test.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gsm8k", "chemistry"])
 def test_the_shared_data_is_clean(name, shared, capsys):
     load(f"task={name}", f"data_dir={shared / 'data'}", "rewards=strict")
