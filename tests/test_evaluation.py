@@ -20,6 +20,7 @@ from scipy.stats import binomtest
 
 import evaluate_run
 from pods import files
+from pods.config import functions as user_functions
 from pods.config.command import CONFIG_DIR, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import Completion, Work, choose
@@ -119,64 +120,52 @@ def test_results_are_what_the_published_reader_expects(monkeypatch, capsys):
     assert (task["engine"], task["max_tokens"], task["questions"]) == ("transformers", 16, 5)
     assert (facts["train"]["experiment"], "torch" in facts["versions"]) == ("quickstart", True)
     assert shown.out.count("checkpoint-4") == 4  # two tasks, two graders
+    assert "greedy %" in shown.out
     assert "checkpoint-4: gsm8k " in shown.err
     assert shown.out.splitlines()[-1] == "wrote fresh/base-tiny.json, fresh/fake.json"
 
 
 @pytest.mark.parametrize(
-    ("key", "repeats"),
-    [
-        ("temperature=0", {"gsm8k.greedy": 1}),
-        ("greedy=false", {"gsm8k": 2}),
-        ("greedy=true", {"gsm8k": 2, "gsm8k.greedy": 1}),
-    ],
+    ("key", "task", "temperature", "repeats"),
+    [("temperature=0", "gsm8k.greedy", 0.0, 1), ("greedy=false", "gsm8k", 1.0, 2)],
 )
-def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, repeats, capsys):
+def test_too_long_prompts_are_counted_and_greedy_takes_one_repeat(key, task, temperature, repeats):
     path = Path("data/gsm8k/test.jsonl")
-    row = {"question": "1+" * 400 + "1=?", "answer": "#### 401", "unique_id": "long"}
+    row = {"question": "1+" * 400 + "1=?", "answer": "#### 401"}
     path.write_text(path.read_text() + json.dumps(row) + "\n")
     evaluate(key, "results_dir=fresh")
-    tasks = json.loads(Path("fresh/fake.meta.json").read_text())["tasks"]
-    sampled = {n: [t[k] for k in ("temperature", "questions", "dropped")] for n, t in tasks.items()}
-    assert sampled == {name: ["greedy" not in name, 5, 1] for name in repeats}
-    datasets = results.read("fresh/fake.json")[2].datasets
-    assert {name: len(entry.ans_acc) for name, entry in datasets.items()} == repeats
-    assert ("greedy %" in capsys.readouterr().out) is (len(repeats) == 2)
+    ((name, facts),) = json.loads(Path("fresh/fake.meta.json").read_text())["tasks"].items()
+    assert (name, facts["temperature"]) == (task, temperature)
+    assert (facts["questions"], facts["dropped"]) == (5, 1)
+    assert len(results.read("fresh/fake.json")[2].datasets[task].ans_acc) == repeats
+
+
+def record(v2: bool, strict: bool, formed: bool, tokens: int) -> dict[str, Any]:
+    verdicts = {"v2": v2, "strict": strict}
+    facts = {"tokens": tokens, "clipped": tokens == 20, "well_formed": formed}
+    return {"answer": "1", "completion": f"of {tokens}", "correct": verdicts, **facts}
 
 
 def test_the_published_entry_and_our_details_are_of_every_repeat():
     """Two questions, three repeats; the first grader fills the published fields."""
-    v2 = [[True, False], [True, True], [False, False]]  # by repeat, then question
-    formed = [[True, True], [False, True], [False, False]]
     repeats = [
-        [
-            {
-                "answer": f"{q}",
-                "completion": f"{k} {q}",
-                "tokens": 10 * k + q,
-                "clipped": k == 2,
-                "well_formed": formed[k][q],
-                "correct": {"strict": q == 0, "v2": v2[k][q]},
-            }
-            for q in range(2)
-        ]
-        for k in range(3)
+        [record(True, True, True, 10), record(False, False, True, 11)],
+        [record(True, True, False, 12), record(True, False, True, 13)],
+        [record(False, True, False, 20), record(False, False, False, 14)],
     ]
     entry, details = scores.summary(repeats, ["v2", "strict"], [2, 5], ["prompt 0", "prompt 1"])
     assert (entry.ans_acc, entry.for_acc) == ([0.5, 1.0, 0.0], [1.0, 0.5, 0.0])
-    assert (entry.both_acc, entry.lengths) == ([0.5, 0.5, 0.0], [0.5, 10.5, 20.5])
-    example = {"prompt": "prompt 1", "answer": "1", "completion": "0 1"}
+    assert (entry.both_acc, entry.lengths) == ([0.5, 0.5, 0.0], [10.5, 12.5, 17.0])
+    example = {"prompt": "prompt 1", "answer": "1", "completion": "of 11"}
     assert entry.examples[1] == example | {"correct": "False", "format_correct": "True"}
     graded = details.pop("rewards")
-    means = {name: {key: x["mean"] for key, x in row.items()} for name, row in graded.items()}
-    by_v2 = {"correct": 0.5, "both": 1 / 3, "pass@2": (1 + 2 / 3) / 2, "alike": 0}
-    by_strict = {"correct": 0.5, "both": 1 / 6, "pass@2": 0.5, "alike": 1}
-    assert means["v2"] == pytest.approx(by_v2)
-    assert means["strict"] == pytest.approx(by_strict)
-    assert (details.pop("questions"), details.pop("repeats")) == (2, 3)
-    assert {name: x["mean"] for name, x in details.items()} == pytest.approx(
-        {"format": 0.5, "tokens": 10.5, "clipped": 1 / 3}
-    )
+    means = {grader: {key: x["mean"] for key, x in row.items()} for grader, row in graded.items()}
+    of_v2 = {"correct": 0.5, "both": 1 / 3, "pass@2": (1 + 2 / 3) / 2, "alike": 0}
+    of_strict = {"correct": 0.5, "both": 1 / 6, "pass@2": 0.5, "alike": 1}
+    assert means == {"v2": pytest.approx(of_v2), "strict": pytest.approx(of_strict)}
+    assert (details["questions"], details["repeats"]) == (2, 3)
+    of_all = [details[name]["mean"] for name in ("format", "tokens", "clipped")]
+    assert of_all == pytest.approx([0.5, 80 / 6, 1 / 6])
 
 
 @pytest.mark.parametrize("k", [1, 3, 6])
@@ -187,19 +176,15 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_correct_one(k):
 
 
 def test_the_seed_of_a_completion_depends_on_policy_task_question_and_repeat():
-    rows = [question(id_, "", "", [7]) for id_ in "ab"]
-    cases = [
-        ("gsm8k", 0, "base", 0),
-        ("gsm8k", 1, "base", 0),
-        ("gsm8k", 0, "checkpoint-2", 0),
-        ("math", 0, "base", 0),
-        ("gsm8k", 0, "base", 1),
-    ]
-    works = [questions.requests(task, rows, s, name, repeat=k) for task, s, name, k in cases]
-    seeds = {request.seeds[0] for work in works for request in work}
-    assert len(seeds) == 10
-    assert {seed for seed in seeds if not 0 <= seed < 2**63} == set()  # what vLLM and torch accept
-    assert questions.requests("gsm8k", rows[1:], 0, "base", repeat=0) == works[0][1:]
+    def seed(task="gsm8k", of_command=0, policy="base", repeat=0, name="a"):
+        row = question(name, "", "", [7])
+        (request,) = questions.requests(task, [row], of_command, policy, repeat)
+        return request.seeds[0]
+
+    others = [seed(task="math"), seed(of_command=1), seed(policy="checkpoint-2"), seed(repeat=1)]
+    seeds = {seed(), *others, seed(name="b")}
+    assert len(seeds) == 6
+    assert max(seeds) < 2**63  # what vLLM and torch accept
 
 
 def test_the_provenance_of_the_first_scores_stays_and_the_training_is_the_newest():
@@ -273,7 +258,8 @@ def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, 
 
     def grades(completions, answers, version, kind, deadline_seconds):
         asked.append((len(completions), deadline_seconds))
-        return [None, True, True, True, False][: len(completions)]
+        first = True if deadline_seconds > 7 else None
+        return [first, True, True, True, False][: len(completions)]
 
     monkeypatch.setattr(scores.rewards, "grades", grades)
     keys = ("rewards=strict", "checkpoints=4", "results_dir=slow")
@@ -286,11 +272,9 @@ def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, 
     assert (first["correct"], second["correct"]) == ({}, {"strict": True})
     asked.clear()
     evaluate(*keys, "deadline_seconds=9")
-    assert set(asked) == {(1, 9.0)}  # greedily it stays without one
-    monkeypatch.setattr(scores.rewards, "grades", lambda completions, *_: [True] * len(completions))
-    evaluate(*keys)
+    assert set(asked) == {(1, 9.0)}
     assert results.read("slow/fake.json")[4].datasets["gsm8k"].ans_acc == [0.8, 0.8]
-    assert "without a verdict" not in capsys.readouterr().out.splitlines()[-1]
+    assert "without a verdict" not in capsys.readouterr().out
 
 
 def half(path: Path) -> None:
@@ -351,49 +335,33 @@ def test_the_rewards_of_our_worlds_need_no_trust_but_a_users_file_of_their_name_
 
 
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
-    function = (
-        "def brevity(completions, trainer_state, **_):\n    return [-len(c) for c in completions]\n"
-    )
-    Path("mine.py").write_text(function)
-    keys = {"task__name": "gsm8k", "rewards__weights__correctness": 0.0}
-    edit_config(folder / SAVED, rewards__functions={"brevity": "mine.py:brevity"}, **keys)
+    """With all columns of a training; anew, as another function may have the name, or none is."""
     monkeypatch.setattr(choose, "build", None)  # no engine is built
-    evaluate("trust_code=true")
-    paths = Path("results/fake").rglob("gsm8k/repeat-*.jsonl")
-    rows = [row for path in paths for row in files.read_lines(path)]
-    lengths = [{"brevity": -len(row["completion"])} for row in rows]
-    assert [row["rewards"] for row in rows] == lengths
-    assert len(rows) == 2 * 2 * 5  # two checkpoints, two repeats, 5 questions
-    mean = np.mean([-len(r["completion"]) for r in files.read_lines(LAST)])
+    edit_config(folder / SAVED, task__name="gsm8k", rewards__weights__correctness=0.0)
+
+    def scored_by(body: str | None) -> list[dict]:
+        """The records of the last repeat after an evaluation with this function, if any."""
+        columns = "completions, completion_ids, prompts, answer, question, trainer_state, **_"
+        Path("mine.py").write_text(f"def brevity({columns}): return {body}")
+        functions = {"brevity": "mine.py:brevity"} if body else {}
+        edit_config(folder / SAVED, rewards__functions=functions)
+        user_functions._module.cache_clear()
+        evaluate("trust_code=true")
+        return files.read_lines(LAST)
+
+    rows = scored_by("[-len(c) for c in completions]")
+    lengths = [-len(row["completion"]) for row in rows]
+    assert [row["rewards"] for row in rows] == [{"brevity": length} for length in lengths]
     details = results.read(SUMMARY)[4].meta["scores"]["gsm8k.greedy"]["functions"]["brevity"]
-    assert details["mean"] == pytest.approx(mean)
+    assert details["mean"] == pytest.approx(np.mean(lengths))
     assert "rewards.weights.correctness=0: correct % is by v2" in capsys.readouterr().out
-    Path("other.py").write_text(function.replace("-len(c)", "7"))
-    other = {"brevity": "other.py:brevity"}  # another one of the same name
-    edit_config(folder / SAVED, rewards__functions=other)
-    evaluate("trust_code=true")
-    assert {r["rewards"]["brevity"] for r in files.read_lines(LAST)} == {7}
-
-
-def test_values_of_rewards_are_set_anew():
-    def level(completions, completion_ids, prompts, levels, trainer_state, **_):
-        assert [len(ids) for ids in completion_ids] == [1, 2]
-        assert (completions, prompts) == (["1", "+2"], ["p 0", "p 1"])
-        return levels
-
-    def zero(completions, **_):
-        return [0.0] * len(completions)
-
-    columns = [{"levels": 3}, {"levels": 4}]
-    rows = [question(str(i), "1", f"p {i}", [7]) | row for i, row in enumerate(columns)]
-    repeat = [{"id": "0", "completion": "1"}, {"id": "1", "completion": "+2"}]
-    tokenizer = load_tokenizer(str(TINY))
-    values = []
-    for functions in ([level, zero], [level, zero], [zero], [], []):
-        scores.reward(repeat, rows, functions, tokenizer)
-        values.append([record.get("rewards") for record in repeat])
-    both = [{"level": 3, "zero": 0.0}, {"level": 4, "zero": 0.0}]
-    assert values == [both, both, [{"zero": 0.0}] * 2, [None] * 2, [None] * 2]
+    rows = scored_by("[len(p) + len(ids) for p, ids in zip(prompts, completion_ids)]")
+    texts = [row["completion"] for row in rows]
+    ids = load_tokenizer(str(TINY))(texts, add_special_tokens=False)["input_ids"]
+    examples = results.read(SUMMARY)[4].datasets["gsm8k.greedy"].examples
+    sizes = [len(example["prompt"]) + len(i) for example, i in zip(examples, ids, strict=True)]
+    assert [row["rewards"]["brevity"] for row in rows] == sizes
+    assert not any("rewards" in row for row in scored_by(None))
 
 
 def test_questions_without_any_verdict_are_no_accuracy():
@@ -413,37 +381,26 @@ def test_more_repeats_and_tasks_keep_what_is_there():
 
 
 def test_the_facts_of_questions():
-    rows = [question("a", "1", "1+0?", [7, 8]), question("b", "2", "1+1?", [7])]
-    plain = Questions("gsm8k", "math", rows, dropped=1)
-    sample = Questions("gsm8k.sample2.greedy", "math", rows, total=5, greedy=True)
+    a, b = question("a", "1", "1+0?", [7, 8]), question("b", "2", "1+1?", [7])
+    plain = Questions("gsm8k", "math", [a, b], dropped=1)
+    sample = Questions("gsm8k.sample2.greedy", "math", [a, b], total=5, greedy=True)
     same = {"questions": 2, "digest": "f056627088a1a809"}  # as in stored results
     assert plain.facts == same | {"dropped": 1}
     assert sample.facts == same | {"dropped": 0, "temperature": 0.0, "sampled_from": 5}
-    others = [("c", "1", [7, 8]), ("a", "3", [7, 8]), ("a", "1", [7])]
-    changed = [replace(plain, rows=[question(i, a, "1+0?", p), rows[1]]) for i, a, p in others]
-    assert len({q.facts["digest"] for q in (plain, *changed)}) == 4
+    for change in ({"id": "c"}, {"answer": "3"}, {"prompt_ids": [7]}):
+        assert replace(plain, rows=[a | change, b]).facts["digest"] != same["digest"]
 
 
 def test_the_record_of_a_completion():
+    """The second prompt ends with the tag that its completion would need."""
     tokenizer = load_tokenizer(str(TINY))
-    rows = [question("a", "5", "2+3?<think>", [7]), question("b", "6", "3+3?", [7])]
-    texts = ["1</think><answer>5</answer>", "1</think><answer>5"]
-    ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    groups = [[Completion(ids[0], False)], [Completion(ids[1], True)]]
-    graded = questions.records(rows, groups, tokenizer, [])
-    keys = ("id", "answer", "completion", "tokens", "clipped", "well_formed", "correct")
-    assert [tuple(record[key] for key in keys) for record in graded] == [
-        (
-            "a",
-            "5",
-            texts[0],
-            len(ids[0]),
-            False,
-            True,
-            {},
-        ),  # with the tag that its prompt ends with
-        ("b", "6", texts[1], len(ids[1]), True, False, {}),
-    ]
+    text = "1</think><answer>5</answer>"
+    completion = Completion(tokenizer.encode(text, add_special_tokens=False), True)
+    rows = [question("a", "5", "2+3?", [7]), question("b", "5", "2+3?<think>", [7])]
+    without_tag, record = questions.records(rows, [[completion]] * 2, tokenizer, [])
+    assert (without_tag["well_formed"], record.pop("well_formed")) == (False, True)
+    facts = {"id": "b", "answer": "5", "completion": text, "correct": {}}
+    assert record == facts | {"tokens": len(completion.token_ids), "clipped": True}
 
 
 class Killed(BaseException):
@@ -560,7 +517,6 @@ MISTAKES = [  # further ones: tests/test_mistakes.py
         "results_dir=results: the questions of gsm8k, or their prompts, have changed since fake "
         "was scored; restore them, or choose another results_dir",
     ),
-    (None, "temperature=0.3", f"{SCORED}temperature (1.0 -> 0.3){SAME}"),
     (None, "seed=7 top_p=0.5", f"{SCORED}seed (0 -> 7), top_p (1.0 -> 0.5){SAME}"),
     (lambda _: FACTS.unlink(), "", NOT_OURS),
     (lambda _: FACTS.write_text('{"tasks": {}}'), "", NOT_OURS),
@@ -591,7 +547,8 @@ def test_mistakes_are_one_line_and_write_nothing(folder, spoil, overrides, line)
 
 
 def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
-    before = {name: text for name, text in tree("results").items() if name.startswith("base")}
+    base = Path("results/base-tiny.json")
+    before = base.read_text()
     make_run(Path("checkpoints"), "second", steps=(2,))
     moved_base = shutil.copytree(TINY, "elsewhere/tiny_policy")
     evaluate("run=second", f"model_path={moved_base}", "results_dir=moved")
@@ -599,14 +556,14 @@ def test_the_base_is_scored_once_and_other_settings_or_models_leave_it(capsys):
     evaluate("run=second", "seed=5")
     assert "base model not scored" in capsys.readouterr().err
     assert list(results.read("results/second.json")) == [2]
-    assert {n: t for n, t in tree("results").items() if n.startswith("base")} == before
-    facts = Path("results/base-tiny.meta.json")
+    assert base.read_text() == before
+    facts = base.with_suffix(".meta.json")
     facts.write_text(facts.read_text().replace('"tiny_policy"', '"another"'))
     evaluate("repeats=3", "checkpoints=2")
     evaluate("tasks=math500", "checkpoints=2")
     error = capsys.readouterr().err
     assert "gsm8k of base-tiny was scored with another model (another -> tiny_policy)" in error
-    datasets = results.read_base("results/base-tiny.json").datasets
+    datasets = results.read_base(base).datasets
     assert [len(entry.ans_acc) for entry in datasets.values()] == [2, 1]
 
 
@@ -628,12 +585,9 @@ def test_a_base_model_sees_the_prompt_of_the_task(task):
 
 
 def test_the_last_line_names_the_best_run_by_validation(capsys):
-    boards = []
-    for name, correct in (("a-lr1", 0.4), ("a-lr2", 0.6)):
-        best = Best("gsm8k.validation", name, "checkpoint-2", correct)
-        line = dict.fromkeys(scoreboard.NAMES, "same") | {"run": name, "policy": "checkpoint-2"}
-        boards.append(Scoreboard([line], [best], [], [], []))
-    scoreboard.show(boards)
+    line = dict.fromkeys(scoreboard.NAMES, "same")
+    best = [Best("gsm8k.validation", f"a-lr{i}", "checkpoint-2", 0.2 + i / 5) for i in (2, 1)]
+    scoreboard.show([Scoreboard([line], [of_run], [], [], []) for of_run in best])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("checkpoint-2: best on gsm8k.validation, 60.0%")
     assert "run=a-lr2" in last
@@ -666,15 +620,14 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(folder, capsys):
     assert scored == {2: validation, 4: [*validation, "gsm8k", "gsm8k.greedy"]}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "step"), [({}, 4), ({"gsm8k": "checkpoint-2"}, 2)], ids=["none", "another"]
-)
+@pytest.mark.parametrize(("chosen", "step"), [({}, 4), ({"gsm8k": "checkpoint-2"}, 2)])
 def test_the_best_of_training_is_taken_where_no_other_was_chosen(folder, chosen, step):
     noted = {"checkpoint_best": {"checkpoint": "checkpoint-4", "accuracy": 0.5}}
     (folder / "meta.json").write_text(json.dumps(noted))
     store = Store(Path("results"), "fake")
     store.facts["best"] = chosen
-    assert [t.step for t in targets.find(folder, ["best"], store, "gsm8k")[0]] == [step]
+    ((target,), _) = targets.find(folder, ["best"], store, "gsm8k")
+    assert target.step == step
 
 
 def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
@@ -685,11 +638,12 @@ def test_a_sample_of_questions_is_kept_apart_and_a_larger_one_contains_it():
     assert (facts["questions"], facts["sampled_from"]) == (2, 5)
     training = training_config(configured(), "fake").moved(None, "data")
     load = partial(questions.load, "gsm8k", "train", training, load_tokenizer(str(TINY)))
-    labels = [(q.task, q.total) for q in (load(5), load(16))]
-    assert labels == [("gsm8k.train.sample5", 16), ("gsm8k.train", None)]
-    small, large, other = ([row["id"] for row in load(*s).rows] for s in ((5, 0), (9, 0), (5, 1)))
-    assert set(small) < set(large)
-    assert (len(large), small == other) == (9, False)
+    small, large, of_another_seed, every = load(5), load(9), load(5, seed=1), load(16)
+    assert (small.task, small.total) == ("gsm8k.train.sample5", 16)
+    assert (every.task, every.total) == ("gsm8k.train", None)
+    assert len(large.rows) == 9
+    assert all(row in large.rows for row in small.rows)
+    assert small.rows != of_another_seed.rows
 
 
 def test_runs_are_matched_and_shown_in_one_table(capsys):
@@ -700,9 +654,8 @@ def test_runs_are_matched_and_shown_in_one_table(capsys):
     with pytest.raises(Skipped, match=r"run=fake9: checkpoints/fake9: has no checkpoint yet"):
         evaluate_run.main.__wrapped__(config)
     shown = capsys.readouterr().out
-    assert shown.count("correct %") == 1
-    rows = ("base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 ")
-    assert {row: len(re.findall(row, shown)) for row in rows} == dict.fromkeys(rows, 1)
+    for row in ("correct %", "base-tiny ", "fake10 +checkpoint-2 ", "fake +checkpoint-4 "):
+        assert len(re.findall(row, shown)) == 1, row
 
 
 @pytest.mark.parametrize(("share", "questions"), [(0.7, 200), (0.05, 30), (0.97, 40)])
@@ -720,12 +673,15 @@ def test_tokens_and_penalties_are_no_shares(value):
 
 
 def test_nothing_correct_or_everything_has_wilsons_interval():
-    nothing, everything, often, once = (
-        scores.interval(np.array(row))
-        for row in ([0.0] * 30, [1.0] * 30, [0.1] * 10 + [0.0] * 10, [1.0] + [0.0] * 19)
-    )
+    nothing, everything = (scores.interval(np.full(30, share)) for share in (0.0, 1.0))
     wilson = binomtest(0, 30).proportion_ci(method="wilson")
     assert [nothing["low"], nothing["high"]] == pytest.approx([wilson.low, wilson.high], abs=1e-5)
     assert everything["low"] == pytest.approx(1 - nothing["high"])
-    assert often["mean"] == once["mean"] == 0.05
-    assert often["high"] < once["high"], "ten repeats of a question tell more than one"
+
+
+def test_ten_repeats_of_a_question_tell_more_than_one():
+    often, once = np.zeros((2, 20))
+    often[:10], once[0] = 0.1, 1.0
+    of_ten, of_one = scores.interval(often), scores.interval(once)
+    assert of_ten["mean"] == of_one["mean"] == 0.05
+    assert of_ten["high"] < of_one["high"]
