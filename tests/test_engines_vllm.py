@@ -91,12 +91,11 @@ def test_works_are_handed_over_in_windows_and_come_back_in_their_places(
     (llm,) = engines
     assert [len(call.params) for call in llm.calls] == [6, 5]  # windows of 4 completions or more
     assert [w for w, _ in done] == works
-    tokens = [[[c.token_ids[0] for c in g] for g in groups] for _, groups in done]
-    assert tokens == [*[[[3, 4], [3]]] * 3, [[7], [7]]]
-    clipped = {c.clipped for _, groups in done[:3] for group in groups for c in group}
-    assert (clipped, done[3][1][0][0].clipped) == ({False}, True)
-    loras = [lora for call in llm.calls for lora in call.loras]
-    assert [lora and lora.lora_int_id for lora in loras] == [1, 1, 1, 2, 2, 2, *[None] * 3, 1, 1]
+    completions = [[*itertools.chain(*groups)] for _, groups in done]
+    answers = [[(c.token_ids[0], c.clipped) for c in of_work] for of_work in completions]
+    assert answers == [[(3, False), (4, False), (3, False)]] * 3 + [[(7, True), (7, True)]]
+    loras = [lora and lora.lora_int_id for call in llm.calls for lora in call.loras]
+    assert loras == [1, 1, 1, 2, 2, 2, None, None, None, 1, 1]
     assert llm.ended == [2.0]
 
 
@@ -130,12 +129,13 @@ def test_what_vllm_is_told(engines):
     sampling = Sampling(0.9, 0.8, 7, 4, 8, ("x",), (1, 2))
     with build(sampling, Limits(max_sequences=5, gpu_memory_utilization=0.4)) as one:
         list(one.generate([work(), replace(work(), full_length=True)]))  # the warm-up's
-    first, *_, endless = engines[0].calls[0].params
-    assert (first.temperature, first.top_p, first.top_k, first.max_tokens) == (0.9, 0.8, 7, 4)
-    assert (first.seed, first.ignore_eos, first.stop_token_ids) == (3, False, [1, 2])
-    assert (first.stop, first.detokenize, first.logprobs) == (["x"], True, None)
-    assert (endless.ignore_eos, endless.stop_token_ids, endless.stop) == (True, None, None)
-    assert engines[0].calls[0].prompts[0] == {"prompt_token_ids": [5, 6]}
+    (call,) = engines[0].calls
+    first, *_, endless = (vars(params) for params in call.params)
+    asked = {"temperature": 0.9, "top_p": 0.8, "top_k": 7, "max_tokens": 4, "seed": 3}
+    asked |= {"stop_token_ids": [1, 2], "stop": ["x"], "detokenize": True, "ignore_eos": False}
+    assert first.items() >= asked.items()
+    assert endless.items() >= {"ignore_eos": True, "stop_token_ids": None, "stop": None}.items()
+    assert call.prompts[0] == {"prompt_token_ids": [5, 6]}
     told = {
         "dtype": "float32",
         "quantization": None,
@@ -146,12 +146,15 @@ def test_what_vllm_is_told(engines):
         "max_num_seqs": 5,
     }
     assert told.items() <= engines[0].arguments.items()
+
+
+def test_vllm_makes_no_text_where_no_stop_string_needs_one_and_reads_4_bits(engines):
     with build(SAMPLING, None, "model.load_in_4bit=true") as one:
-        list(one.generate([work()], logprobs=True))
-    params, arguments = engines[1].calls[0].params[0], engines[1].arguments
-    assert (params.stop, params.detokenize, params.logprobs) == (None, False, 0)
+        list(one.generate([work()]))
+    params = engines[0].calls[0].params[0]
+    assert (params.stop, params.detokenize) == (None, False)
     assert params.stop_token_ids == [TOKENIZER.eos_token_id]
-    assert arguments["quantization"] == "bitsandbytes"
+    assert engines[0].arguments["quantization"] == "bitsandbytes"
 
 
 def test_the_live_adapter_is_handed_over_in_the_models_type(engines, tmp_path):
@@ -172,14 +175,12 @@ def test_unsloths_engine_gets_each_version_of_the_adapter_once_and_sleeps_after_
     parts = SimpleNamespace(model=model, tokenizer=TOKENIZER, end_tokens=[1, 0])
     with choose.build_for_training(config, parts) as engine:
         for version in (0, 0, "probe", 0):
-            live = work(LivePolicy(model, version))
-            list(engine.generate([live], logprobs=version == "probe"))
+            list(engine.generate([work(LivePolicy(model, version))]))
     assert engines == []  # none is started
     assert [call.loras for call in llm.calls] == [[number] * 3 for number in (1, 1, 2, 3)]
-    assert [call.params[0].logprobs for call in llm.calls] == [None, None, 0, None]
     params = llm.calls[0].params
     assert [p.seed for p in params] == [3, 4, 3]
-    assert (params[0].stop_token_ids, params[0].detokenize) == ([1, 0], False)
+    assert params[0].stop_token_ids == [1, 0]
     assert llm.ended == [1, 2, 3, 4]  # and never shut down
 
 
