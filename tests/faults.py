@@ -1,7 +1,5 @@
 """Faults at the boundary to the system, each striking at optimiser step 4 of a forked train.py."""
 
-import gzip
-import json
 import os
 import pty
 import resource
@@ -58,17 +56,16 @@ def kill_in_checkpoint():
 
 def kill_in_rollout_log():
     """In the member of the step after, of which half is written."""
+    append = rollout_log.append
 
-    def act(path, number, step, texts):
+    def torn(path, number, step, texts):
+        before = path.stat().st_size if path.exists() else 0
+        append(path, number, step, texts)
         if number == STEP + 1:
-            records = rollout_log.records(number, step, texts)
-            lines = "".join(json.dumps(record) + "\n" for record in records)
-            member = gzip.compress(lines.encode())
-            with open(path, "ab") as file:
-                file.write(member[: len(member) // 2])
+            os.truncate(path, (before + path.stat().st_size) // 2)
             kill()
 
-    before(rollout_log, "append", act)
+    rollout_log.append = torn
 
 
 def while_saving(act):

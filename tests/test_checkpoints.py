@@ -95,8 +95,7 @@ SPOILED = {
     "tokenizer.json is missing": lambda p: pruned(p, "tokenizer.json"),  # listed after the state
     "meta.json is missing, unreadable or another's": lambda p: (p / "meta.json").unlink(),
 }
-FORMS = ["[]", '{"step": 100, "files": null}', '{"step": 100, "files": {"a": 3}}', '{"files": {}}']
-FORMS += ['{"step": 3, "files": {}}', "\0"]
+FORMS = ["\0", "[]", '{"step": 100, "files": {"a": 3}}', '{"step": 3, "files": {}}']
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -166,8 +165,8 @@ def test_a_full_disk_is_named_when_torch_names_only_a_position(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys):
-    left, broken = tmp_path / ".checkpoint-10.tmp", trainer_at(10)
+def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path):
+    broken, left = trainer_at(10), tmp_path / ".checkpoint-10.tmp"
 
     def full(folder):
         folder.mkdir()
@@ -180,12 +179,13 @@ def test_nothing_of_an_interrupted_save_gets_into_the_next_one(tmp_path, capsys)
     assert list(tmp_path.iterdir()) == []
     left.mkdir()
     (left / "from_a_kill").write_text("")
-    first = checkpoints.write(trainer_at(10), tmp_path, {})
-    assert not (first / "from_a_kill").exists()
-    checkpoints.write(trainer_at(10), tmp_path, {"try": 0})
-    checkpoints.write(trainer_at(10), tmp_path, {"try": 1})
+    assert not (add(tmp_path, 10) / "from_a_kill").exists()
+
+
+def test_a_checkpoint_that_is_in_the_way_is_kept_aside(tmp_path, capsys):
+    first, second, third = (add(tmp_path, 10, number=i) for i in range(3))
+    assert first == second == third
     aside = [tmp_path / "set-aside" / f"checkpoint-10.{i}" for i in (0, 1)]
-    moves = [f"{first} moved to {path}\n" for path in aside]  # what is in the way is kept
-    assert capsys.readouterr().err == "".join(moves)
-    metas = [json.loads((path / "meta.json").read_text()) for path in (*aside, first)]
-    assert [meta.get("try") for meta in metas] == [None, 0, 1]
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == [*map(str, aside)]
+    metas = [json.loads((path / "meta.json").read_text()) for path in (*aside, third)]
+    assert [meta["number"] for meta in metas] == [0, 1, 2]

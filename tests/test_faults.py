@@ -86,11 +86,7 @@ def assert_same_run(actual, expected):
     name = "adapter_model.safetensors"
     assert (mine / name).read_bytes() == (theirs / name).read_bytes()
     states = [torch.load(p / "optimizer.pt", weights_only=True)["state"] for p in (mine, theirs)]
-    tensors = [
-        {(key, name): value for key, moments in state.items() for name, value in moments.items()}
-        for state in states
-    ]
-    assert {k for k, value in tensors[1].items() if not torch.equal(tensors[0][k], value)} == set()
+    torch.testing.assert_close(*states, rtol=0, atol=0)
     assert lines(actual) == lines(expected)
     assert rollouts(actual) == rollouts(expected)
     assert steps_of(actual) == steps_of(expected)
@@ -109,39 +105,34 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(folder, re
     assert steps_of(path) == [2]
     last = failed(folder, warm, fault=faults.disk_full)
     assert "checkpoint-4 could not be written" in last
-    assert "last checkpoint:" in last
     assert last.endswith("checkpoint-2")
     killed(folder, warm, fault=faults.kill_in_checkpoint)
     assert steps_of(path) == [2]
     killed(folder, warm, fault=faults.kill_in_rollout_log)
     assert steps_of(path) == [2, 4]
     adapter = path / "checkpoint-4" / "adapter_model.safetensors"
-    adapter.write_bytes(adapter.read_bytes()[:-100])
-    size = adapter.stat().st_size
+    os.truncate(adapter, adapter.stat().st_size - 100)
     resumed = run(folder, warm)
     assert "checkpoint-4: adapter_model.safetensors has" in resumed.stderr
     assert f"resuming {path / 'checkpoint-2'}" in resumed.stderr
-    aside = list((path / "set-aside").glob("checkpoint-4.*/adapter_model.safetensors"))
-    assert [file.stat().st_size for file in aside] == [size]
+    assert (path / "set-aside" / "checkpoint-4.0").is_dir()
     assert_same_run(path, reference)
     saved = checkpoints.find(path)
     assert [c.resumable for c in saved] == [False, True, True]  # checkpoint.keep is 2
     assert [checkpoints.damage(c) for c in saved] == [None, None, None]
-    meta, other = saved[-1].meta, checkpoints.find(reference)[-1].meta
+    meta = saved[-1].meta
     assert meta["tokens_generated"] > meta["tokens_trained"] > 0
     assert {"seed", "git_commit", "config_hash", "versions", "train_seconds"} <= meta.keys()
     assert {"load", "log", "checkpoint", "warmup"} <= meta["outside_seconds"].keys()
-    assert "warmup" not in other["outside_seconds"]
 
 
 def test_a_broken_reward_stops_the_run_which_loses_nothing(folder, reference):
     """Also the step since the last regular checkpoint is saved; mended, the run goes on."""
     last, path = failed(folder, fault=faults.reward_raises), folder / "checkpoints" / "r"
-    reason = "reward function correctness raised ZeroDiv"
-    assert [part for part in (reason, "7", "step 3") if part not in last] == []
+    assert "reward function correctness raised ZeroDivisionError" in last
     assert last.endswith("checkpoint-3")
     assert steps_of(path) == [2, 3]
-    assert len(files.read_lines(path / "metrics.jsonl")) == 3
+    assert len(lines(path)) == 3
     run(folder)
     shutil.rmtree(path / "checkpoint-3")  # beside those of checkpoint.every_steps
     assert_same_run(path, reference)
@@ -172,22 +163,24 @@ def test_history_fresh_prompts_and_generations_with_two_updates_resume_exactly(t
     (tmp_path / "own.py").write_text(HISTORY)
     own = [f"algorithm={tmp_path / 'own.py'}:alternating", "updates_per_generation=2"]
     own += ["warm_up=true"]
-    paths = [tmp_path / name / "r" for name in ("whole", "killed")]
-    killed(tmp_path, *own, f"output_dir={paths[1].parent}", fault=faults.kill_in_checkpoint)
-    for path in paths:
+    whole, resumed = (tmp_path / name / "r" for name in ("whole", "killed"))
+    killed(tmp_path, *own, f"output_dir={resumed.parent}", fault=faults.kill_in_checkpoint)
+    for path in (whole, resumed):
         run(tmp_path, *own, f"output_dir={path.parent}")
-    assert_same_run(*reversed(paths))
-    metrics = lines(paths[0])
-    assert [line["step"] for line in metrics] == [2, 4, 6] == steps_of(paths[0])
+    assert_same_run(resumed, whole)
+    metrics, records = lines(whole), rollouts(whole)
+    assert [line["step"] for line in metrics] == [2, 4, 6] == steps_of(whole)
     assert metrics[-1]["rollouts/generated"] == 3 * (2 * 8 + 2)
-    records = rollouts(paths[0])
     assert [record["step"] for record in records] == [2, 2, 2, 4, 4, 4, 6, 6, 6]
     assert len({str(record["kept"]) for record in records}) > 2  # the history was read
     assert records[2]["question_id"] != records[3]["question_id"]  # goes on after the fresh prompt
-    states = [json.loads((p / "checkpoint-6" / "pods_state.json").read_text()) for p in paths]
-    assert states[0] == states[1]
-    assert states[0]["fresh_drawn"] == 4  # one was among the prompts of its step already
-    assert sum(map(len, states[0]["history"].values())) == 9
+    state, other = (
+        json.loads((path / "checkpoint-6" / "pods_state.json").read_text())
+        for path in (whole, resumed)
+    )
+    assert state == other
+    assert state["fresh_drawn"] == 4  # one was among the prompts of its step already
+    assert sum(map(len, state["history"].values())) == 9
 
 
 def test_a_gradient_that_is_not_finite_stops_before_it_is_saved(folder):
@@ -209,21 +202,17 @@ def test_sigterm_saves_a_lock_names_its_holder_and_the_learning_rate_follows_the
     first = processes.Process(folder, *keys(folder, *by_time, "max_steps=2000"))
     processes.wait_for(lambda: faults.trained(path), [first])
     in_the_way = f"output_dir={folder / 'checkpoints'}", "task=arithmetic"
-    last = failed(folder / "second", *in_the_way, code=2)
-    assert f"pid {first.pid} on " in last
-    assert "run=<another name>" in last
+    assert f"pid {first.pid} on " in failed(folder / "second", *in_the_way, code=2)
     first.terminate()
     assert first.end() == 128 + signal.SIGTERM
-    assert "run again to resume" in first.stderr
     saved = checkpoints.find(path)[-1]
     assert checkpoints.damage(saved) is None
-    assert saved.step == files.read_lines(path / "metrics.jsonl")[-1]["step"]
+    assert saved.step == lines(path)[-1]["step"]
     resumed = run(folder, *by_time, f"max_steps={saved.step + 2}")
     assert "scheduler" not in resumed.stderr  # torch warns where it is stepped too early
-    metrics = files.read_lines(path / "metrics.jsonl")
+    metrics = lines(path)
     assert [line["step"] for line in metrics] == list(range(1, saved.step + 3))
     started = [0.0, *(line["train_seconds"] for line in metrics[:-1])]
-    assert started == sorted(set(started))
     rates = [line["learning_rate"] for line in metrics]
     assert rates == [1e-3 * (1000 * seconds / 500_000) for seconds in started]
 
@@ -342,26 +331,9 @@ def test_a_warning_saves_the_run_and_a_hang_up_ends_it(folder):
     assert last.meta["outside_seconds"]["stopped"] >= 2.0  # no step is as long for it
 
 
-def test_a_signal_that_is_ignored_stays_so(folder):
-    def nohup():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = processes.Process(folder, *keys(folder, "max_steps=2000"), fault=nohup)
-    path = folder / "checkpoints" / "r"
-    processes.wait_for(lambda: faults.trained(path), [process])
-    os.kill(process.pid, signal.SIGHUP)
-    step = lines(path)[-1]["step"]
-    processes.wait_for(lambda: lines(path)[-1]["step"] > step + 1, [process])
-    process.terminate()
-    assert process.end() == 128 + signal.SIGTERM
-
-
-def test_resume_rules(folder, reference):
+def test_a_finished_run_changes_nothing_and_goes_on_from_an_earlier_checkpoint(folder, reference):
     path = folder / "checkpoints" / "r"
     shutil.copytree(reference, path)
-    assert "resume=never" in failed(folder, "resume=never", code=2)
-    changed = failed(folder, "optimizer.learning_rate=0.5", "seed=3", code=2)
-    assert "optimizer.learning_rate (0.001 -> 0.5), seed (0 -> 3)" in changed
     assert "6 steps" in run(folder).stdout
     assert not (path / "set-aside").exists()
     run(folder, f"resume={path / 'checkpoint-4'}")
@@ -374,43 +346,37 @@ def test_a_run_goes_on_with_other_questions_or_another_file_only_if_it_is_told_t
     file.write_text("def own(completions): return [0.0] * len(completions)")
     own = f"rewards.functions.own={file}:own"
     run(folder, own, "max_steps=2")
-    for changed in (file, data):
-        original = changed.read_text()
-        changed.write_text(original.replace("0.0", "1.0").replace("#### ", "#### 1"))
-        last = failed(folder, own, "max_steps=4", code=2)
-        assert "resume_changed=true" in last
-        assert (f"rewards.functions.own={file}" in last) is (changed == file)
-        assert ("questions of the train split" in last) is (changed == data)
-        if changed == file:
-            changed.write_text(original)
+    data.write_text(data.read_text().replace("#### ", "#### 1"))
+    last = failed(folder, own, "max_steps=4", code=2)
+    assert "questions of the train split" in last
+    assert str(file) not in last
     run(folder, own, "max_steps=4", "resume_changed=true")
-    run(folder, own, "max_steps=6")  # the digests of its checkpoint are those of now
-    assert [line["step"] for line in lines(folder / "checkpoints" / "r")] == [*range(1, 7)]
+    file.write_text(file.read_text().replace("0.0", "1.0"))
+    last = failed(folder, own, "max_steps=6", code=2)
+    assert f"rewards.functions.own={file}" in last
+    assert "questions" not in last  # the digests of its checkpoint are those of now
 
 
-@pytest.mark.parametrize(
-    ("budget", "others"),
-    [
-        ("train_seconds", ["seed=1", "updates_per_generation=2"]),
-        ("wall_seconds", []),
-    ],
-)
-def test_a_budget_ends_the_run_with_a_checkpoint(folder, reference, budget, others):
-    limits = [f"budget.{budget}=0.5", "max_steps=null", "checkpoint.every_steps=null"]
-    run(folder, *limits, *others, "checkpoint.every_seconds=0.2")
+@pytest.mark.parametrize("budget", ["train_seconds", "wall_seconds"])
+def test_a_budget_ends_the_run_with_a_checkpoint(folder, budget):
+    limits = [f"budget.{budget}=0.5", "max_steps=null", "updates_per_generation=2"]
+    run(folder, *limits, "checkpoint.every_steps=null", "checkpoint.every_seconds=0.2")
     path = folder / "checkpoints" / "r"
     metrics = files.read_lines(path / "metrics.jsonl")
+    assert [line for line in metrics[:-1] if line[budget] >= 0.5] == []
     if budget == "train_seconds":  # wall time is looked at after the line is written
         assert metrics[-1][budget] >= 0.5
-    assert [line for line in metrics[:-1] if not line[budget] < 0.5] == []
-    marks = [0.0, *(line["train_seconds"] // 0.2 for line in metrics)]
-    crossed = [line["step"] for i, line in enumerate(metrics) if marks[i + 1] > marks[i]]
-    assert steps_of(path) == sorted({*crossed, metrics[-1]["step"]})
-    if others:
-        assert [line["step"] for line in metrics if line["step"] % 2] == []
-        mine, other = (rollouts(p)[:2] for p in (path, reference))
-        columns = ("completions", "question_id")  # sampling, and the order of the data
-        assert [c for c in columns if [r[c] for r in mine] == [r[c] for r in other]] == []
+    assert [line["step"] for line in metrics if line["step"] % 2] == []
+    first_of = {line["train_seconds"] // 0.2: line["step"] for line in reversed(metrics)}
+    first_of.pop(0.0, None)
+    assert steps_of(path) == sorted({*first_of.values(), metrics[-1]["step"]})
+
+
+def test_another_seed_samples_other_completions_of_other_questions(folder, reference):
+    run(folder, "seed=1", "max_steps=1", "checkpoint.every_steps=null")
+    mine, other = rollouts(folder / "checkpoints" / "r"), rollouts(reference)[:2]
+    for column in ("completions", "question_id"):
+        assert [record[column] for record in mine] != [record[column] for record in other]
 
 
 @pytest.mark.parametrize(

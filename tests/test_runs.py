@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import socket
 import subprocess
 from itertools import count
@@ -50,21 +49,16 @@ def test_a_new_run_has_its_config_and_its_origin(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # no clone
     folder = folder_of(tmp_path)
     folder.begin(None)
-    assert load_config(tmp_path / "r" / ".hydra" / "config.yaml") == folder.config
-    meta = json.loads((tmp_path / "r" / "meta.json").read_text())
-    versions, gpu = meta.pop("versions"), meta.pop("gpu")
-    clone = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    assert (meta.pop("git_commit") or "").partition("-dirty")[0] == clone.stdout[:12]
-    assert meta == {
-        "config_hash": runs.config_hash(folder.config),
-        "python": platform.python_version(),
-        "host": socket.gethostname(),
-        "cpu_count": os.cpu_count(),
-    }
-    assert torch.__version__.startswith(versions["torch"])
-    assert {"torch", "transformers", "trl", "peft", "accelerate", "datasets"} <= versions.keys()
-    assert (gpu is None) is not torch.cuda.is_available()
+    assert load_config(folder.saved_config) == folder.config
     assert sorted(path.name for path in folder.path.iterdir()) == [".hydra", "meta.json"]
+    meta = json.loads(folder.meta.read_text())
+    clone = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    assert (meta["git_commit"] or "").partition("-dirty")[0] == clone.stdout[:12]
+    assert meta["config_hash"] == runs.config_hash(folder.config)
+    assert meta.keys() >= {"python", "host", "cpu_count", "gpu"}
+    assert torch.__version__.startswith(meta["versions"]["torch"])
+    packages = {"torch", "transformers", "trl", "peft", "accelerate", "datasets"}
+    assert packages <= meta["versions"].keys()
 
 
 def test_without_git_a_run_has_no_commit(monkeypatch):
@@ -103,29 +97,25 @@ def test_a_resumed_run_keeps_its_origin_and_forgets_later_steps(folder, tmp_path
     origin = folder.meta.read_text()
     (folder.path / ".meta.json.1.tmp").write_text("half")
     (folder.path / ".checkpoint-11.tmp").mkdir()
-    (chosen,) = (c for c in checkpoints.find(folder.path) if c.step == start)
+    (chosen,) = checkpoints.find(folder.path, f"checkpoint-{start}")
     folder_of(tmp_path, "max_steps=1000").begin(chosen)
     assert folder.meta.read_text() == origin
-    assert "\nmax_steps: 1000\n" in folder.saved_config.read_text()  # curves compare by it
     assert json.loads(origin)["git_commit"] == "commit-1"
-    assert len(json.loads(origin)["config_hash"]) == 12
+    assert "\nmax_steps: 1000\n" in folder.saved_config.read_text()  # curves compare by it
     steps = [step for step in STEPS if step <= start]
-    paths = (folder.metrics, folder.evaluations, folder.rollout_log)
-    lines = {path.name: [line["step"] for line in files.read_lines(path)] for path in paths}
-    assert lines == {path.name: steps for path in paths}
-    ends = {path.name: path.read_text()[-2:] for path in (folder.metrics, folder.evaluations)}
-    assert ends == dict.fromkeys(ends, "}\n")
+    for path in (folder.metrics, folder.evaluations, folder.rollout_log):
+        assert [line["step"] for line in files.read_lines(path)] == steps
+    for path in (folder.metrics, folder.evaluations):  # whole lines
+        assert path.read_text().endswith("}\n")
     assert [c.step for c in checkpoints.find(folder.path)] == steps
     assert list(folder.path.glob(".*.tmp")) == []
 
 
 def test_lost_facts_are_those_of_the_checkpoint_again(folder, tmp_path, capsys):
-    (start,) = checkpoints.find(folder.path, "checkpoint-100")
-    edit_json(start.path / "meta.json", git_commit="commit-of-100")
+    edit_json(folder.path / "checkpoint-100" / "meta.json", git_commit="commit-of-100")
     (start,) = checkpoints.find(folder.path, "checkpoint-100")
     folder.meta.write_text('{"seed"')
-    resumed = folder_of(tmp_path)
-    resumed.begin(start)
+    folder_of(tmp_path).begin(start)
     assert json.loads(folder.meta.read_text())["git_commit"] == "commit-of-100"
     (copy,) = (folder.path / "set-aside").glob("meta.json.*")
     assert copy.read_text() == '{"seed"'
@@ -149,24 +139,13 @@ BY_STEPS = "optimizer.schedule_by=seconds max_steps="  # the schedule stays as i
 
 
 @pytest.mark.parametrize(
-    ("overrides", "line"),
-    [
-        (
-            f"{BY_STEPS}99",
-            "has more steps than max_steps=99; set run=<another name>, or max_steps=100",
-        ),
-        (
-            "budget.train_seconds=1",
-            "has more seconds of training than budget.train_seconds=1; "
-            "set run=<another name>, or a budget above 1.0",
-        ),
-    ],
+    ("overrides", "key"),
+    [(f"{BY_STEPS}99", "max_steps=99"), ("budget.train_seconds=1", "budget.train_seconds=1")],
     ids=["fewer steps", "a smaller budget"],
 )
-def test_a_run_never_stands_in_for_a_shorter_one(folder, tmp_path, overrides, line):
-    with pytest.raises(UserError) as error:
+def test_a_run_never_stands_in_for_a_shorter_one(folder, tmp_path, overrides, key):
+    with pytest.raises(UserError, match=f"checkpoint-100 has more .* than {key};"):
         folder_of(tmp_path, *overrides.split()).find_start()
-    assert str(error.value) == f"run=r: {folder.path / 'checkpoint-100'} {line}"
 
 
 @pytest.mark.parametrize(
@@ -188,52 +167,24 @@ def test_a_folder_that_gives_no_lock_is_one_line(tmp_path):
 def test_a_damaged_checkpoint_that_is_named_is_refused_and_by_auto_skipped(
     folder, tmp_path, capsys
 ):
-    def start(resume):
-        return folder_of(tmp_path, f"resume={resume}").find_start().step
-
     path = folder.path / "checkpoint-100"
-    assert start(str(path)) == 100
+    named, auto = folder_of(tmp_path, f"resume={path}"), folder_of(tmp_path)
+    assert named.find_start().step == 100
     truncated(path)
-    problem = f"{path}: adapter_model.safetensors has 11 bytes, not 80"
-    with pytest.raises(UserError) as error:
-        start(str(path))
-    assert str(error.value) == f"resume={path}: {problem}; set run=<another name>"
-    capsys.readouterr()
-    assert start("auto") == 10
-    shown = capsys.readouterr().err
-    assert shown == f"{problem}; skipped\nresuming {folder.path / 'checkpoint-10'}\n"
+    with pytest.raises(UserError, match=f"^resume={path}: {path}: adapter_model.safetensors has"):
+        named.find_start()
+    assert auto.find_start().step == 10
+    assert f"{path}: adapter_model.safetensors has" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("resume", "line"),
-    [
-        (
-            "auto",
-            "resume=auto: {run}/checkpoint-100: adapter_model.safetensors has 11 bytes, not 80; "
-            "{run}/checkpoint-10: adapter_model.safetensors has 11 bytes, not 80; "
-            "{run}/checkpoint-9: adapter_model.safetensors has 11 bytes, not 80; "
-            "set run=<another name>",
-        ),
-        (
-            "never",
-            "resume=never: {run} holds checkpoints; "
-            "set run=<another name>, or resume=auto to continue",
-        ),
-        (
-            "{run}/../other/checkpoint-3",
-            "resume={run}/../other/checkpoint-3: is not in {run}, the folder of this run; "
-            "set output_dir and run to those of the checkpoint",
-        ),
-    ],
-    ids=["auto", "never", "another run"],
-)
-def test_a_run_without_an_intact_checkpoint_is_refused(folder, tmp_path, resume, line):
+@pytest.mark.parametrize("resume", ["auto", "never", "{}/../other/checkpoint-3"])
+def test_a_run_without_an_intact_checkpoint_is_refused(folder, tmp_path, resume):
     for checkpoint in checkpoints.find(folder.path):
         truncated(checkpoint.path)
     add(tmp_path / "other", 3)
-    with pytest.raises(UserError) as error:
-        folder_of(tmp_path, f"resume={resume.format(run=folder.path)}").find_start()
-    assert str(error.value) == line.format(run=folder.path)
+    key = f"resume={resume.format(folder.path)}"
+    with pytest.raises(UserError, match=f"^{key}: "):
+        folder_of(tmp_path, key).find_start()
 
 
 def test_a_new_run_has_no_start(tmp_path):

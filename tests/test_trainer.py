@@ -1,6 +1,7 @@
 """Our trainer against the stock one, and the rows that it trains on."""
 
 import math
+import signal
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,7 @@ import trl
 from datasets import Dataset
 from peft import AutoPeftModelForCausalLM
 
-from pods.batch import AlgorithmError, Selection
+from pods.batch import AlgorithmError, Completion, Selection
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.engines import choose
@@ -22,7 +23,7 @@ from pods.scoring import Rewards
 from pods.tasks import encode_prompts
 from pods.training import logs
 from pods.training.build import build_trainer
-from pods.training.loop import RunCallback, schedule_by_clock
+from pods.training.loop import RunCallback, Stop, restore_signals, schedule_by_clock
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY, Faulty
@@ -115,35 +116,29 @@ def test_trl_samples_without_what_the_models_generation_config_would_add(capsys)
     assert "suppress_tokens" in said
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_uneven_groups_are_trained_with_exactly_their_advantages(own):
-    """3 rollouts of the first prompt and 13 of the second, with its own advantages or not."""
-    kept = np.array([2, 5, 11, *range(17, 30)])
-    numbers, steps = np.linspace(-1, 1, 16), []
+def test_uneven_groups_are_trained_with_exactly_their_advantages():
+    """3 rollouts of the first prompt and 13 of the second."""
+    kept, advantages, checked = [2, 5, 11, *range(17, 30)], np.linspace(-1, 1, 16), []
 
     def uneven(step):
         yield step.prompts, step.n
-        return Selection(kept[::-1], numbers[::-1] if own else None)
+        return Selection(kept[::-1], advantages[::-1])
 
-    def checked(record):
+    def check(record):
         batch, record = build_trl_batch(record)
-        steps.append(record)
-        assert record.selection.kept.tolist() == kept.tolist()
-        expected = numbers
-        if not own:
-            parts = np.split(record.batch.rewards[kept].astype(float), [3])
-            expected = np.concatenate([(r - r.mean()) / (r.std(ddof=1) + 1e-4) for r in parts])
-        np.testing.assert_allclose(batch["advantages"].numpy(), expected, atol=1e-5)
+        assert record.selection.kept.tolist() == kept
+        np.testing.assert_allclose(batch["advantages"].numpy(), advantages, atol=1e-5)
         rows = zip(batch["completion_ids"], batch["completion_mask"], strict=True)
         trained = [ids[mask.bool()].tolist() for ids, mask in rows]
         assert trained == [record.rollouts[i].completion.token_ids for i in kept]
+        checked.append(record)
         return batch, record
 
     sizes = ["rollouts_per_prompt=16", "kept_per_prompt=8", "micro_batch_size=4"]
     trainer = build(["prompts_per_step=2", *sizes], dataset=rows(), algorithm=uneven)
-    build_trl_batch, trainer.build_trl_batch = trainer.build_trl_batch, checked
+    build_trl_batch, trainer.build_trl_batch = trainer.build_trl_batch, check
     trainer.train()
-    assert len(steps) == 3
+    assert len(checked) == 3
 
 
 def test_a_step_has_its_rollouts_also_where_several_cards_are_visible(monkeypatch):
@@ -172,15 +167,14 @@ TRAINED = {
 def test_what_is_trained_is_float32_whatever_the_model_computes_in(keys, changed):
     config = compose(*SHORT, "model.dtype=bfloat16", "max_steps=2", "engine=transformers", *keys)
     policy = changed(policy_of(config))
-    base = {parameter.dtype for parameter in policy.model.parameters()}
+    assert {parameter.dtype for parameter in policy.model.parameters()} == {torch.bfloat16}
     engine = choose.build_for_training(config, policy)
     trainer = build_trainer(config, policy, rows(), rewards_of(), engine, Clock())
-    trained = [p for p in trainer.model.parameters() if p.requires_grad]
+    parameters = [*trainer.model.parameters()]
+    trained = [p for p in parameters if p.requires_grad]
     assert {parameter.dtype for parameter in trained} == {torch.float32}
-    assert base == {torch.bfloat16}
-    if config.lora.rank:  # and the base keeps its type
-        others = {p.dtype for p in trainer.model.parameters() if not p.requires_grad}
-        assert others == {torch.bfloat16}
+    fixed = {parameter.dtype for parameter in parameters if not parameter.requires_grad}
+    assert fixed == ({torch.bfloat16} if config.lora.rank else set())  # the base keeps its type
     before = [parameter.detach().clone() for parameter in trained]
     trainer.train()
     assert any((p != b).any() for p, b in zip(trained, before, strict=True))
@@ -266,20 +260,22 @@ def test_a_library_default_that_creeps_in_is_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sampled", "ids", "clipped"),
+    ("sampled", "length", "clipped"),
     [
-        ([5, 6, 1], [5, 6, 1], False),
-        ([1, 5], [1], False),
-        ([], [1], False),
-        ([5, 2, 9, 9], [5, 2], False),  # the model's other end token, then padding
-        ([5, 6, 7], [5, 6, 7], True),  # ended by the length limit
+        ([5, 6, 1], 3, False),
+        ([1, 5], 1, False),
+        ([5, 2, 9, 9], 2, False),  # the model's other end token, then padding
+        ([5, 6, 7], 3, True),  # ended by the length limit
     ],
 )
-def test_a_completion_of_trl_is_clipped_where_no_end_token_came(sampled, ids, clipped):
+def test_a_completion_of_trl_is_clipped_where_no_end_token_came(sampled, length, clipped):
     likely = [-0.1 * i for i in range(len(sampled))]
     completion = TrlEngine(None, [1, 2]).completion(sampled, likely)
-    assert (completion.token_ids, completion.clipped) == (ids, clipped)
-    assert completion.logprobs == likely[: len(ids)]
+    assert completion == Completion(sampled[:length], clipped, likely[:length])
+
+
+def test_an_empty_completion_of_trl_has_its_end_token():
+    assert TrlEngine(None, [1, 2]).completion([], []).token_ids == [1]
 
 
 def test_an_adapter_finds_its_base_from_any_folder(tmp_path, monkeypatch):
@@ -306,3 +302,12 @@ def test_a_step_that_fails_leaves_history_and_order_as_they_were():
         trainer.train()
     assert [visit.step for visits in trainer.history.values() for visit in visits] == [0, 0, 0]
     assert trainer.fresh_used == 1
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    """As SIGHUP under nohup."""
+    with restore_signals():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        Stop(compose(), Clock()).handle_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
