@@ -23,12 +23,22 @@ KEPT = [3, 1, 0]  # rows of each prompt that are kept, by step: 6, 2 and none of
 ADVANTAGES = np.array([0.7, -1.1, 0.4, 1.3, -0.2, -0.9])
 LOSSES = ["grpo", "dr_grpo", "bnpo", "dapo", "cispo", "vespo", "sapo", "luspo"]
 KL = {"beta": 0.3}
+ON_A_CPU = {  # of three steps with m = 4
+    "num_generations": 4,
+    "max_completion_length": 8,
+    "max_steps": 3,
+    "lr_scheduler_type": "constant",
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "gradient_checkpointing": False,
+}
 # Loss, rows of a micro-batch, settings.
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     **{f"{loss}, KL, micro-batches of 2": (loss, 2, KL) for loss in LOSSES},
     "bnpo, KL, one micro-batch": ("bnpo", 8, KL),
     "grpo, KL, truncated masked": ("grpo", 2, KL | {"mask_truncated_completions": True}),
-    "grpo, entropy bonus": ("grpo", 2, {"entropy_coef": 0.1}),
     "grpo, entropy bonus, KL": ("grpo", 2, KL | {"entropy_coef": 0.1}),
     "grpo, adaptive entropy": (
         "grpo",
@@ -39,12 +49,16 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-def first_rows(step):
-    """KEPT rows of each prompt, whatever m is."""
+def rows_of_each(step, count, advantages=ADVANTAGES):
+    """The first `count` rows of each prompt, whatever m is."""
     batch = yield step.prompts, step.m
-    count = KEPT[step.number % len(KEPT)]  # made-up steps come before: more than three
-    rows = np.arange(len(batch)) % step.m
-    return Selection(np.flatnonzero(rows < count), ADVANTAGES[: 2 * count])
+    kept = np.flatnonzero(np.arange(len(batch)) % step.m < count)
+    return Selection(kept, advantages[: len(kept)])
+
+
+def first_rows(step):
+    """KEPT rows of each prompt; made-up steps come before: more than three."""
+    return (yield from rows_of_each(step, KEPT[step.number % len(KEPT)]))
 
 
 class Scripted:
@@ -80,26 +94,17 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any]) -> list[li
     arguments = PodsConfig(
         output_dir=str(folder),
         algorithm="pods",
-        num_generations=4,
         rollouts_per_prompt=4,
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=2 * 4 // rows,
         loss_type=loss,
-        max_completion_length=8,
-        max_steps=3,
         optim="sgd",
         learning_rate=0,
-        lr_scheduler_type="constant",
         max_grad_norm=0,
         shuffle_dataset=False,
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
         save_strategy="no",
-        disable_tqdm=True,
-        gradient_checkpointing=False,
         epsilon_high=0.28,  # which Unsloth sets otherwise
-        **{"mask_truncated_completions": False, "beta": 0.0} | settings,
+        **ON_A_CPU | {"mask_truncated_completions": False, "beta": 0.0} | settings,
     )
     held: list[torch.Tensor] = []
 
