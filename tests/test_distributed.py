@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import accelerate
 import pandas as pd
@@ -99,34 +99,29 @@ def reference(tmp_path_factory):
 def test_one_writer_and_its_files(reference):
     metrics = files.read_lines(reference / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
-    seconds = [line[f"seconds/{phase}"] for line in metrics for phase in ("generate", "update")]
-    assert metrics[-1]["train_seconds"] == pytest.approx(sum(seconds))
     assert metrics[-1]["rollouts/generated"] == 6 * 2 * 8
     saved = checkpoints.find(reference)
     assert [c.step for c in saved] == [1, 2, 3, 4, 5, 6]
     assert [checkpoints.damage(c) for c in saved] == [None] * 6
     assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt"} <= saved[-1].meta["files"].keys()
-    assert [c.resumable for c in saved] == [False] * 4 + [True] * 2  # checkpoint.keep is 2
-    assert not list(saved[0].path.glob("rng_state*"))
+    assert [len([*c.path.glob("rng_state*")]) for c in saved] == [0] * 4 + [2] * 2  # keep is 2
     assert saved[-1].meta["ranks"] == 2
 
 
 def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, reference):
     """In a step, then while the next checkpoint is saved."""
-    ends = {}
+    path = tmp_path / "r"
     for fault in (faults.kill_in_step, faults.kill_in_save):
         codes = (1, -signal.SIGKILL)
         killed, _ = run(tmp_path, "max_steps=6", fault=rank_one(fault), codes=codes)
-        last = killed.stderr.splitlines()[-1].partition(": ")[2]
-        step = checkpoints.newest_intact(tmp_path / "r")[0].step
-        ends[fault.__name__] = last, step, [*(tmp_path / "r").glob(".checkpoint-*")]
-    saved = tmp_path / "r" / "checkpoint-3"
-    end = f"another process of the run ended; last checkpoint: {saved}", 3, []
-    assert ends == {"kill_in_step": end, "kill_in_save": end}
+        end = f"another process of the run ended; last checkpoint: {path / 'checkpoint-3'}"
+        assert killed.stderr.splitlines()[-1].endswith(end)
+        assert checkpoints.newest_intact(path)[0].step == 3
+        assert [*path.glob(".checkpoint-*")] == []
     (alone,) = run(tmp_path, "max_steps=6", ranks=1, codes=[2])
     assert "was written by 2 processes, and this run has 1" in alone.stderr.splitlines()[-1]
     run(tmp_path, "max_steps=6")
-    assert_same_run(tmp_path / "r", reference)
+    assert_same_run(path, reference)
 
 
 def test_sigterm_on_one_rank_saves_and_ends_both(tmp_path):
@@ -191,9 +186,7 @@ def test_trl_takes_the_values_of_settings_e_and_f(monkeypatch, name, mode):
 
 def test_one_process_has_everything():
     assert (ranks.world_size(), ranks.rank(), ranks.is_main()) == (1, 0, True)
-    assert ranks.share(range(8)) == [*range(8)]
     assert ranks.split(lambda items: [2 * i for i in items], [3, 4]) == [6, 8]
-    assert ranks.gather([1, 2]) == [1, 2]
 
 
 def nobody_joins(monkeypatch, cuda):
@@ -221,11 +214,11 @@ def test_a_process_joins_the_others_by_the_backend_of_its_device(
     joined = nobody_joins(monkeypatch, cuda)
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", deepspeed)
     ranks.start()
-    assert joined.mock_calls == [], "one process has none to join"
+    joined.assert_not_called()  # one process has none to join
     become(monkeypatch, 2)
     ranks.start()
-    timeout = timedelta(minutes=30)
-    assert joined.mock_calls == [call(**arguments, timeout=timeout), call().destroy_process_group()]
+    joined.assert_called_once_with(**arguments, timeout=timedelta(minutes=30))
+    joined().destroy_process_group.assert_called_once()
 
 
 def test_weights_are_read_on_the_device_that_accelerate_names_by_its_rank(monkeypatch):
@@ -313,13 +306,13 @@ def test_the_launcher_starts_two_processes_of_one_run(tmp_path):
     "path", [*(ROOT / "config" / "accelerate").glob("*.yaml")], ids=lambda path: path.stem
 )
 def test_the_launcher_reads_every_config(path):
-    config = load_config_from_file(str(path))
     arguments = ["--config_file", str(path), "--num_processes", "2", "train.py", "seed=1"]
     read, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
     assert (read.num_processes, read.main_process_port) == (2, 0)
     assert read.use_cpu is (path.stem == "cpu")
-    assert read.use_deepspeed is path.stem.startswith("zero")
-    assert read.multi_gpu is not read.use_deepspeed  # else accelerate starts one process
-    assert config.mixed_precision == "no"  # train.py sets it: a float32 model may come
-    if read.use_deepspeed:
-        assert str(read.zero_stage) == path.stem.removeprefix("zero")
+    stage = path.stem.removeprefix("zero") if path.stem.startswith("zero") else None
+    assert read.use_deepspeed is (stage is not None)
+    assert read.multi_gpu is (stage is None)  # else accelerate starts one process
+    assert stage in (None, str(read.zero_stage))
+    # train.py sets it: a float32 model may come
+    assert load_config_from_file(str(path)).mixed_precision == "no"

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate.utils import set_seed
-from transformers import TrainerCallback
 
 from pods.clock import Clock
 from pods.config.errors import OutOfMemory
@@ -16,7 +15,6 @@ from tests.configs import compose
 from tests.steps import step_of
 from tests.test_trainer import build, callback_of, rows
 
-LONGEST = {"prompt": 40, "completion": 48}
 SETTINGS = [
     "rollouts_per_prompt=8",
     "kept_per_prompt=4",
@@ -28,57 +26,41 @@ SETTINGS = [
 ]
 
 
-class Spy(TrainerCallback):
-    """Warms up as the loop does; notes the trainer before and after, what its engine answers as
-    (work, completions), and the lengths of the rows of every loss."""
-
-    def __init__(self, trainer):
-        self.trainer, self.answers, self.losses = trainer, [], []
-        engine, compute_loss = trainer.sampler.engine, trainer.compute_loss
-        generate = engine.generate
-
-        def noted(works, **keys):
-            for answer in generate(works, **keys):
-                self.answers.append(answer)
-                yield answer
-
-        def loss_of(model, inputs, *rest, **keys):
-            self.losses.append({k: inputs[f"{k}_mask"].sum(dim=1).tolist() for k in LONGEST})
-            return compute_loss(model, inputs, *rest, **keys)
-
-        engine.generate, trainer.compute_loss = noted, loss_of
-        trainer.add_callback(self)
-
-    def state(self):
-        weights = self.trainer.model.parameters()
-        return [torch.get_rng_state(), *(weight.detach().clone() for weight in weights)]
-
-    def on_train_begin(self, *_, **__):
-        set_seed(self.trainer.args.seed, device_specific=True)  # from which the trainer starts
-        before, model = self.state(), self.trainer.model
-        model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
-        warm_up(self.trainer, compose(*SETTINGS), lambda name: nullcontext())
-        torch.testing.assert_close(self.state(), before, rtol=0, atol=0)
-        assert dict(self.trainer.optimizer.state) == {}
-        assert all(p.grad is None for p in self.trainer.model.parameters())
-        assert len(self.losses) == 1
-        assert not [name for name in vars(model) if "unsloth" in name]  # real rollouts decide
-
-
 @pytest.mark.parametrize("engine", ["transformers", "trl"])
 def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
     trainer = build([*SETTINGS, f"engine={engine}"], dataset=rows())
-    spy = Spy(trainer)
-    trainer.train()
-    ((work, groups),) = [answer for answer in spy.answers if answer[0].full_length]
-    assert [len(r.prompt) for r in work.requests] == [40] * 2
-    assert [len(r.seeds) for r in work.requests] == [8] * 2  # n of each prompt, as in a step
+    trainer.create_optimizer()
+    model = trainer.model_wrapped = trainer.model
+    answers, losses = [], []
+    generate, compute_loss = trainer.sampler.engine.generate, trainer.compute_loss
+
+    def noted(works, **keys):
+        for answer in generate(works, **keys):
+            answers.append(answer)
+            yield answer
+
+    def loss_of(model, inputs, *rest, **keys):
+        losses.append([inputs[f"{k}_mask"].sum(dim=1).tolist() for k in ("prompt", "completion")])
+        return compute_loss(model, inputs, *rest, **keys)
+
+    trainer.sampler.engine.generate, trainer.compute_loss = noted, loss_of
+    set_seed(trainer.args.seed, device_specific=True)  # from which the trainer starts
+    before = [torch.get_rng_state(), *(weight.detach().clone() for weight in model.parameters())]
+    model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
+    warm_up(trainer, compose(*SETTINGS), lambda name: nullcontext())
+    after = [torch.get_rng_state(), *(weight.detach() for weight in model.parameters())]
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    assert dict(trainer.optimizer.state) == {}
+    assert all(p.grad is None for p in model.parameters())
+    assert not [name for name in vars(model) if "unsloth" in name]  # real rollouts decide
+    (_, first), *_, (longest, full) = answers  # between them the guard's
+    assert longest.full_length
+    for request in longest.requests:
+        assert (len(request.prompt), len(request.seeds)) == (40, 8)  # n of each, as in a step
+    assert min(len(c.token_ids) for group in first for c in group) < 48
     if engine != "trl":  # TRL's own generation ends where it ends
-        assert {len(c.token_ids) for group in groups for c in group} == {48}
-    assert min(len(c.token_ids) for group in spy.answers[0][1] for c in group) < 48
-    longest, *others = spy.losses
-    assert longest == {"prompt": [40] * 4, "completion": [48] * 4}  # one micro-batch
-    assert max(length for step in others for length in step["prompt"]) < 40
+        assert {len(c.token_ids) for group in full for c in group} == {48}
+    assert losses == [[[40] * 4, [48] * 4]]  # one micro-batch
 
 
 @pytest.mark.parametrize(("optimizer", "bytes_each"), [("adamw_torch_fused", 4), ("adamw_8bit", 1)])
@@ -89,18 +71,21 @@ def test_the_memory_of_the_first_optimiser_step_is_held(monkeypatch, optimizer, 
     special = trainer.processing_class.eos_token_id  # alone it still gives full rows
     batch = longest_batch(trainer, rows()[0], [special] * 6, 8)
     assert batch["completion_mask"].sum(dim=1).tolist() == [8] * 8
-    taken, empty_like = [], torch.empty_like
-    monkeypatch.setattr(
-        torch, "empty_like", lambda *a, **k: taken.append(empty_like(*a, **k)) or taken[-1]
-    )
+    moments, held, compute_loss = trainer.first_moments(), [], trainer.compute_loss
+
+    def loss_of(*args, **keys):
+        held.append(sum(moment.nbytes for moment in moments))
+        return compute_loss(*args, **keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "first_moments", lambda: moments)
+        patch.setattr(trainer, "compute_loss", loss_of)
+        trainer.dry_run_update(batch)
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
-    trainer.dry_run_update(batch)
-    assert sum(t.nbytes for t in taken) >= 2 * bytes_each * trained
-    assert taken[0].dtype == (torch.uint8 if bytes_each == 1 else torch.float32)
-    taken.clear()
+    assert held == [2 * bytes_each * trained]
+    assert moments == []
     trainer.optimizer.state[next(trainer.model.parameters())] = {"step": 1}  # as after a resume
-    trainer.dry_run_update(batch)
-    assert sum(t.nbytes for t in taken) < 2 * bytes_each * trained
+    assert trainer.first_moments() == []
 
 
 def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
