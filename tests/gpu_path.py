@@ -2,20 +2,20 @@
 
 import copy
 import functools
-import importlib.util
 import inspect
-import re
+import multiprocessing
+import os
 import sys
 from contextlib import nullcontext
-from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import trl
 from datasets import Dataset
 from peft import get_peft_model
-from transformers import AutoConfig, TrainerCallback, set_seed
+from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
 from pods import PodsConfig, PodsTrainer
@@ -30,13 +30,11 @@ from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.loop import seed_step
 from pods.training.warm_up import warm_up
 from tests.configs import compose
-from tests.fake_run import QWEN_3B
-from tests.filled_steps import ON_A_CPU
+from tests.fake_run import QWEN_3B, TINY
 from tests.test_trainer import adapter, rewards_of, rows
 from tests.unsloth_drift import CASES
 
 torch.set_num_threads(1)
-PACKAGES = ("unsloth", "unsloth_zoo")
 METHODS = ("_generate_and_score_completions", "_generate_single_turn", "_get_train_sampler")
 PARAMS = (
     "temperature",
@@ -275,14 +273,22 @@ def notebook(folder):
             PodsConfig(
                 str(folder),
                 rollouts_per_prompt=8,
+                num_generations=4,
+                max_completion_length=8,
                 beta=0.04,  # for which TRL makes a second adapter
                 per_device_train_batch_size=4,
+                max_steps=3,
                 save_steps=2,
+                report_to="none",
                 learning_rate=1e-3,
                 optim="adamw_torch",
-                seed=0,
+                use_cpu=True,
+                bf16=False,
                 logging_steps=1,
-                **ON_A_CPU,
+                disable_tqdm=True,
+                lr_scheduler_type="constant",
+                gradient_checkpointing=False,
+                seed=0,
             ),
             Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(8)]}),
             processing_class=policy.tokenizer,
@@ -329,16 +335,32 @@ def training(folder, correction):
 
 
 def engine_settings(folder):
-    """What Unsloth asks of vLLM for gsm8k_qwen, on a made-up card of 48 GB."""
+    """What Unsloth asks of vLLM for gsm8k_qwen, and what vLLM makes of our own engine's arguments
+    at temperature 1, on a made-up card of 48 GB."""
     from unsloth_zoo import vllm_utils
+    from vllm.config import vllm as vllm_config
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
+    from vllm.platforms.interface import DeviceCapability
 
+    from pods.engines import vllm as engine
+
+    sys.modules["vllm._C_stable_libtorch"] = ModuleType("kernels")
+    from vllm.platforms.cuda import NonNvmlCudaPlatform
+
+    class Card(NonNvmlCudaPlatform):
+        get_device_capability = classmethod(lambda *_: DeviceCapability(8, 9))
+        get_device_total_memory = classmethod(lambda *_: 48 * 2**30)
+        get_device_name = classmethod(lambda *_: "L40S")
+
+    current_platform.__class__, vllm_config.HAS_TRITON = Card, True
     torch.cuda.get_device_capability = lambda *_: (8, 9)
     vllm_utils.get_mem_info = lambda: (44 * 2**30, 48 * 2**30)
     shape = AutoConfig.for_model("qwen2", **QWEN_3B, architectures=["Qwen2ForCausalLM"])
     shape.save_pretrained(folder / "shape")
-    keys = [f"model.path={folder / 'shape'}", "rollouts_per_prompt=256"]
+    keys = [f"model.path={folder / 'shape'}", "rollouts_per_prompt=256", "sampling.temperature=1"]
     config = compose("experiment=gsm8k_qwen", *keys)
-    asked = vllm_utils.load_vllm(
+    unsloths = vllm_utils.load_vllm(
         config.model.path,
         shape,
         max_seq_length=1024,
@@ -347,8 +369,18 @@ def engine_settings(folder):
         return_args=True,
         **unsloth.engine_arguments(config),
     )
+    engine.LLM = lambda **arguments: SimpleNamespace(
+        config=EngineArgs(**arguments).create_engine_config(),
+        llm_engine=SimpleNamespace(engine_core=None),
+    )
+    parts = SimpleNamespace(eos_token_id=1), sampling(config), Limits(gpu_memory_utilization=0.5)
+    ours = engine.VllmEngine(config, *parts, config.lora.rank)._llm.config
     names = ("max_num_seqs", "max_loras", "max_lora_rank", "max_logprobs", "logprobs_mode")
-    return [asked[name] for name in names]
+    model = ours.model_config.quantization, ours.model_config.logprobs_mode
+    return {
+        "unsloths": [unsloths[name] for name in names],
+        "ours": [ours.use_v2_model_runner, *model, ours.lora_config.max_lora_rank],
+    }
 
 
 def four_bit():
@@ -385,11 +417,92 @@ def four_bit():
     return [len(states), [*weights], differ]
 
 
-def variables_read():
-    """The names UNSLOTH_* that stand in Unsloth's source."""
-    folders = [Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
-    sources = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
-    return sorted({*re.findall(r"UNSLOTH_\w+", "".join(sources))})
+def kept_by_the_loss(folder):
+    """What the log-probabilities of Unsloth's loss keep for its backward pass: bytes for each
+    completion token, without and with UNSLOTH_GRPO_LOGPROB_RECOMPUTE, and whether the gradients
+    are equal. Hidden states and logits have 1/32 of the bytes of Qwen2.5-3B's in bfloat16."""
+    from unsloth_zoo import rl_replacements
+
+    folder.mkdir()
+    config = compose(f"model.path={folder}", *SIZES, "rollouts_per_prompt=8", "engine=trl")
+    config.output_dir, config.backend = str(folder), "unsloth"
+    tokenizer = load_tokenizer(str(TINY))
+    tokenizer.save_pretrained(folder)
+    shape = AutoConfig.from_pretrained(TINY, hidden_size=32, vocab_size=4748)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(folder)
+    policy = policy_as_unsloth_loads_it(config)
+    core = policy.model.get_base_model()
+    head = core.lm_head.forward
+
+    def hidden_states_or_logits(hidden):  # as Unsloth's own forward passes
+        return hidden if os.environ.get("UNSLOTH_RETURN_HIDDEN_STATES") == "1" else head(hidden)
+
+    core.lm_head.forward = hidden_states_or_logits
+    trainer, _ = trainer_of(config, policy, folder)
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    kept: dict[int, int] = {}  # bytes by storage
+
+    def note(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def noted(function):
+        @functools.wraps(function)  # Unsloth 2026.10.9 reads a default of its signature
+        def call(*args, **named):
+            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+                return function(*args, **named)
+
+        return call
+
+    loss_of, bytes_of_a_token, gradients = trainer.compute_loss, [], []
+
+    def both(model, inputs, *rest, **named):
+        for value in ("0", "1"):
+            os.environ["UNSLOTH_GRPO_LOGPROB_RECOMPUTE"] = value
+            kept.clear()
+            loss = loss_of(model, inputs, *rest, **named)
+            for weight in model.parameters():  # where train() may have moved them
+                kept.pop(weight.untyped_storage().data_ptr(), None)
+            bytes_of_a_token.append(sum(kept.values()) / int(inputs["completion_mask"].sum()))
+            gradients.append(torch.autograd.grad(loss, trained, retain_graph=True))
+        return loss
+
+    trainer.compute_loss = both
+    # The generated trainer imports these at each call. Its loss refuses the hooks, and the
+    # log-probabilities are all of it that has the vocabulary's size.
+    names = [f"chunked_hidden_states_selective_log_softmax{end}" for end in ("", "_recompute")]
+    functions = {name: noted(getattr(rl_replacements, name)) for name in names}
+    with mock.patch.multiple(rl_replacements, **functions):
+        trainer.train()
+    before, after = gradients[:2]
+    return {
+        "bytes": bytes_of_a_token[:2],
+        "equal": all(map(torch.equal, before, after)),
+        "gradient": max(float(gradient.abs().max()) for gradient in before),
+        "packed": trainer.packing()["update/packed"],
+    }
+
+
+def gemma_logits(value):
+    """The width of Gemma 3's `.logits` where Unsloth's loss asks for hidden states, if its loader
+    rewrote the model with this UNSLOTH_COMPILE_DISABLE. It does so once in a process."""
+    from unsloth.models._utils import unsloth_compile_transformers
+
+    os.environ.update(UNSLOTH_COMPILE_DISABLE=value, UNSLOTH_RETURN_HIDDEN_STATES="1")
+    unsloth_compile_transformers(torch.float32, "", ["gemma3"], fast_residual_stream=False)
+    shape = AutoConfig.for_model(
+        "gemma3_text",
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+    )
+    model = AutoModelForCausalLM.from_config(shape)
+    return model(torch.tensor([[1, 2, 3]])).logits.shape[-1]
 
 
 def unsloth_alone(folder):
@@ -404,6 +517,9 @@ def unsloth_alone(folder):
     Vllm.generate = vllm.LLM.generate  # woken first
     source = inspect.getsource(sys.modules[trl.GRPOTrainer.__module__])
     vllm_generation.DistributedBackend = lambda accelerator: None
+    values = ["1", unsloth.ENVIRONMENT["UNSLOTH_COMPILE_DISABLE"]]
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        gemma = pool.map(gemma_logits, values, chunksize=1)
     loaders = (FastLanguageModel.from_pretrained, FastLanguageModel.get_peft_model, load_vllm)
     return {
         "loader": {f.__name__: parameters(f) for f in loaders},
@@ -412,6 +528,7 @@ def unsloth_alone(folder):
         "missing_names": [name for name in NAMES if name not in source],
         "notebook": notebook(folder / "notebook"),
         "four_bit": four_bit(),
-        "variables_read": variables_read(),
+        "gemma_logits": gemma,
+        "kept_by_the_loss": kept_by_the_loss(folder / "loss"),
         "settings": engine_settings(folder),
     }
