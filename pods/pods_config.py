@@ -22,8 +22,8 @@ LOSSES = (*MEAN_OVER_ROWS, *MEAN_OVER_MICRO_BATCHES, *MEAN_OVER_TOKENS)
 class PodsConfig(trl.GRPOConfig):
     """Configuration class for the [`PodsTrainer`].
 
-    It has every parameter of [`~trl.GRPOConfig`]. PodsTrainer raises ValueError if values clash,
-    before a model loads.
+    It has every parameter of [`~trl.GRPOConfig`]. Before a model loads, PodsTrainer raises
+    ValueError if values clash, and UserError if an algorithm fails on made-up rollouts.
 
     Parameters:
         num_generations (`int`, *optional*, defaults to `8`):
