@@ -46,7 +46,7 @@ def convert(gguf: Path, folder: Path) -> None:
     source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
     tokenizer.clean_up_tokenization_spaces = False  # a text stays as it was generated
-    tokenizer.eos_token = "<|im_end|>"  # the file names <|im_start|> and no pad token
+    tokenizer.eos_token = "<|im_end|>"  # read as <|im_start|>: findings/gguf_end_token.sh
     tokenizer.pad_token = "<|endoftext|>"
     tokenizer.save_pretrained(folder)
     quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
