@@ -126,10 +126,11 @@ GoldType = StrEnum(
 )
 
 ATOM = (
-    r"[(\[]?(?:A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?"
+    r"[(\[]*(?:A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?"
     "|Kr?|L[airuv]|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]"
-    r"|U|V|W|Xe|Yb?|Z[nr])_?\{?[0-9]*\}?(?:[)\]]_?\{?[0-9]*\}?)?"
+    r"|U|V|W|Xe|Yb?|Z[nr])_?\{?[0-9]*\}?(?:[)\]]_?\{?[0-9]*\}?)*"
 )
+DOT = r" ?(?:\\cdot|[.*]) ?(?=[0-9]* ?H_?\{?2\}?O$)"  # of a hydrate: CuSO4 · 5H2O
 MONTH = r"(?:jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)[a-z]*\.?"
 TEXTS = {  # compared as text
     "letter": r"\(?[A-Z]\)?",
@@ -138,7 +139,8 @@ TEXTS = {  # compared as text
     r"|[0-9]{1,2}([-/.])[0-9]{1,2}\2(?:[0-9]{2}){1,2}"
     rf"|(?:{MONTH} )?[0-9]{{1,2}}(?:st|nd|rd|th)?(?: (?:of )?{MONTH})?(?:,? [0-9]{{4}})?",
     "formula": r"(?=.*[0-9+]|.*[a-z][A-Z]|.*[A-Z]{2}[a-z])"
-    rf"(?:[0-9]* ?{ATOM}(?:{ATOM})+|{ATOM})(?:\^?\{{?[0-9]*[+-]\}}?)?",
+    rf"(?:[0-9]* ?{ATOM}(?:{ATOM})+|{ATOM})(?:\^?\{{?[0-9]*[+-]\}}?)?"
+    rf"(?:{DOT}[0-9]* ?H_?\{{?2\}}?O)?",
     "code": r"0[xX][0-9A-Fa-f]+|\(?[0-9A-F]+\)?_\{?[0-9]+\}?|[0-9]+(?: ?- ?[0-9]+)+"
     r"|[0-9]+(?:[./][0-9]+){2,}|[0-9]+(?: ?: ?[0-9]+)+",
     "words": r"[^\W\d_]{2,}(?:[\s',.\-/()\"!?&:;]+[^\W\d_]+)*[\"')!?]*"

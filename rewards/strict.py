@@ -8,7 +8,18 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 from fractions import Fraction
 
-from .reading import FORMS, TEXTS, GoldType, gold_type, last_side, spell, split, stated, substitute
+from .reading import (
+    DOT,
+    FORMS,
+    TEXTS,
+    GoldType,
+    gold_type,
+    last_side,
+    spell,
+    split,
+    stated,
+    substitute,
+)
 from .tags import last_closed_answer
 from .verifier import Question
 
@@ -20,7 +31,8 @@ TEXT_STEPS = (
         r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$",
         r"\1",
     ),
-    (r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)])_|\^(?=\{?[0-9]*[+-]\}?$)", ""),
+    (DOT, "*"),
+    (r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)\]])_|\^(?=\{?[0-9]*[+-]\}?$)", ""),
 )
 UNREADABLE = re.compile(  # macros that are no value, and what sympy computes before it compares
     r".{401}|%|^;|;;|;$|^[0-9/;-]*$|[0-9] [0-9]|[^\x00-\x7f°]|(?<![\\A-Za-z])[A-Za-z]{8}"
@@ -41,8 +53,8 @@ ENTRY_STEPS = (
     (r"[0-9]*\.[0-9]+", lambda m: "\\frac{{{}}}{{{}}}".format(*Fraction(m[0]).as_integer_ratio())),
 )
 MEASURE = re.compile(
-    r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]?m"
-    r"|[mk]?g|ft|feet|foot|in|inch(?:es)?|units?|degrees?|°)(?:\^[23])?$"
+    r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]m"
+    r"|kg|(?<= )(?:m|m?g)|ft|feet|foot|in|inch(?:es)?|units?|degrees?|°)(?:\^[23])?$"
 )
 
 
@@ -58,8 +70,8 @@ def decide(completion: str, gold: str) -> bool | Question:
     answer = spell(answer)
     gold = spell(gold)
     if name in TEXTS:
-        answer, gold = (substitute(text, TEXT_STEPS).casefold() for text in (answer, gold))
-        return answer == gold
+        answer, gold = (substitute(text, TEXT_STEPS) for text in (answer, gold))
+        return answer == gold or (name != "formula" and answer.casefold() == gold.casefold())
     if name in FORMS:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
@@ -71,7 +83,8 @@ def decide(completion: str, gold: str) -> bool | Question:
 
 def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
-    if not (MEASURE.search(answer) and MEASURE.search(gold)):
+    alike = MEASURE.search(answer) and MEASURE.search(gold)
+    if not alike and _canonical(answer) != _canonical(gold):
         answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
     ordered = name != "set" or ("=" in gold and "=" not in answer)
     own_brackets, answers = split(answer)

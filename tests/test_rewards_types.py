@@ -296,6 +296,14 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "2H2O": (["2 H2O"], ["H2O"]),
         "O2": ([], ["2O", "O"]),
         "Na2CO3": (["Na_2CO_3"], ["Na2CO4"]),
+        "K4[Fe(CN)6]": (["K_4[Fe(CN)_6]", "\\mathrm{K_{4}[Fe(CN)_{6}]}"], ["K3[Fe(CN)6]"]),
+        "[Fe(CN)6]^{3-}": (["[Fe(CN)_6]^{3-}"], ["[Fe(CN)6]^{4-}"]),
+        "[Co(NH3)6]2(SO4)3": (["[Co(NH_3)_6]_2(SO_4)_3"], []),
+        "CuSO4·5H2O": (
+            ["CuSO_4 \\cdot 5H_2O", "CuSO4.5H2O", "CuSO4*5 H2O"],
+            ["CuSO4", "CuSO4·3H2O"],
+        ),
+        "CoCl2": ([], ["COCl2"]),
     },
     "words": {
         "Paris, France": (["paris, france"], []),
@@ -395,6 +403,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "1 < x < 3": (["1<x<3"], ["1<x<4"]),
         "f(x) = 2x + 1": (["f(x) = \\boxed{2x+1}"], []),
         "2x=5": ([], ["5"]),
+        "x = 2m": (["x = 2 m"], ["2"]),
     },
     "expression": {
         "\\frac{1}{2^{99}}": (["2^{-99}"], ["\\frac{1}{2^{98}}"]),
@@ -464,6 +473,10 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "\\sqrt{2}+\\sqrt{3}": (["\\sqrt{5+2\\sqrt{6}}"], []),
         "x^2+3x+2": (["$x^2 + 3x + 2$", "(x+1)(x+2)"], ["(x+1)(x+3)"]),
         "5h": ([], ["5"]),
+        "7m": (["7 m"], ["7"]),
+        "3n + 2m": (["2m + 3n"], ["3n + 2"]),
+        "\\sqrt{2}mg": ([], ["\\sqrt{2}"]),
+        "C_1 \\cdot C_2": (["C_2C_1"], []),
         "2\\sqrt{3}": ([], ["2√", "-2\\sqrt{3}"]),
     },
 }
