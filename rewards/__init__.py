@@ -14,7 +14,7 @@ from pods.config.paths import CONFIG_DIR
 
 from . import published, strict
 from .functions import FUNCTIONS, Graded
-from .reading import GoldType, gold_type  # noqa: F401  for the callers of rewards
+from .reading import gold_type
 from .tags import is_well_formed, opened  # noqa: F401
 from .verifier import Question, Verdict, Verifier
 

@@ -8,7 +8,7 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 from fractions import Fraction
 
-from .reading import FORMS, TEXTS, GoldType, gold_type, last_side, spell, split, stated, substitute
+from .reading import FORMS, TEXTS, gold_type, last_side, spell, split, stated, substitute
 from .tags import last_closed_answer
 from .verifier import Question
 
@@ -69,7 +69,7 @@ def decide(completion: str, gold: str) -> bool | Question:
     return not unit or unit[: len(expected_unit)] == expected_unit
 
 
-def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
+def _entries(answer: str, gold: str, name: str) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
     if not (MEASURE.search(answer) and MEASURE.search(gold)):
         answer, gold = (MEASURE.sub("", text) for text in (answer, gold))
