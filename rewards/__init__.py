@@ -72,7 +72,6 @@ class Scorer:
         processor."""
         _check("version", version, VERSIONS)
         self.version = version
-        self.deadline_seconds = deadline_seconds
         self.timeouts = 0  # completions so far without a verdict because of the deadline
         self._verifier = Verifier(workers, deadline_seconds)
 
