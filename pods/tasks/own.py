@@ -90,7 +90,6 @@ def define(task: keys.TaskKeys) -> Task:
 
     return Task(
         name="own",
-        hub=task.source,
         splits=dict.fromkeys(parts, ""),
         rows=parts.__getitem__,
         question=task.question,
