@@ -48,7 +48,7 @@ def known_runs(output_dir: Path) -> list[str]:
 
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
-    the run becomes its name. Raises UserError before anything heavy loads."""
+    the run becomes its name. Raises UserError before a model loads."""
     if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
         raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
     names = runs([config.run], config.output_dir)
