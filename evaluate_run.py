@@ -11,9 +11,8 @@ The same command goes on where it was stopped. config/evaluate/evaluate.yaml lis
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import Skipped, UserError
-from pods.evaluation.config import EvaluateConfig, check, training_config
+from pods.evaluation.config import EvaluateConfig, check
 from pods.evaluation.lookup import runs
-from pods.models import locate
 
 
 @command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")
@@ -21,8 +20,6 @@ def main(config: EvaluateConfig) -> None:
     """Score the runs in turn, then show one table; a run that cannot be scored is skipped."""
     check(config)
     names = runs(config.run, config.output_dir) or [None]
-    if len(names) == 1:  # a missing model waits for no torch
-        locate(config.model_path or training_config(config, names[0]).model.path)
     from pods.evaluation import run, scoreboard  # --help and mistakes wait for no torch
 
     boards, skipped = [], []

@@ -51,7 +51,7 @@ def main(config: TrainConfig) -> None:
     from pods.training import trial
 
     if config.card:
-        return print(cards.report(config, locate))
+        return print(cards.report(config, locate(config.model.path)))
     if config.trial:
         return trial.run(config, train)
     train(config)

@@ -16,6 +16,7 @@ import pandas
 from pods.advantages import over_kept
 from pods.algorithms import ALGORITHMS
 from pods.config.prices import read_prices
+from pods.signal import compare
 from pods.signal.pool import load
 from pods.signal.simulate import Candidate, Simulator
 
@@ -48,8 +49,8 @@ def main(path: Path) -> None:
                 "algorithm": cell.algorithm,
                 "n": cell.n,
                 "m": cell.m,
-                "cosine": interval(cosine),
-                "length": interval(length / full_length),
+                "cosine": with_interval(cosine),
+                "length": with_interval(length / full_length),
             }
         )
     print(
@@ -58,9 +59,9 @@ def main(path: Path) -> None:
     print(pandas.DataFrame(rows).to_string(index=False))
 
 
-def interval(values: np.ndarray) -> str:
+def with_interval(values: np.ndarray) -> str:
     """The first value, with the middle 95 % of the others."""
-    low, high = np.quantile(values[1:], [0.025, 0.975])
+    low, high = compare.interval(values)
     return f"{values[0]:.2f} [{low:.2f}, {high:.2f}]"
 
 

@@ -8,13 +8,13 @@ decode step of a training cannot be faster than its line here: docs/gpu.md divid
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from torch.utils.benchmark import Timer
 
 SHAPE = {
     "hidden_size": 2048,
@@ -105,22 +105,10 @@ def graph_of(products: list[Callable[[], object]]) -> Callable[[], object]:
     return graph.replay
 
 
-def seconds_of(work: Callable[[], object], repeats: int = 10) -> float:
-    """The seconds of a call, of the fastest half second or so."""
-    best = float("inf")
-    for _ in range(4):  # the first warms up
-        start = now()
-        for _ in range(repeats if CUDA else 1):
-            work()
-        best = min(best, (now() - start) / (repeats if CUDA else 1))
-    return best
-
-
-def now() -> float:
-    """The time when all work before it is done."""
-    if CUDA:
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def seconds_of(work: Callable[[], object]) -> float:
+    """The seconds of a call, in the fastest block of calls."""
+    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return min(timer.blocked_autorange(min_run_time=0.5).times)  # each waits for the card
 
 
 def report(what: str, seconds: float, moved: int = 0, operations: int = 0) -> None:

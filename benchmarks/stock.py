@@ -54,16 +54,8 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
     class Stop(TrainerCallback):
         """Ends the training after its seconds."""
 
-        began = seconds = 0.0
-
-        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-            self.began = time.perf_counter()
-
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            self.seconds = time.perf_counter() - self.began
-            control.should_training_stop = self.seconds >= float(seconds)
+            control.should_training_stop = time.perf_counter() - began >= float(seconds)
 
     def correct(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
         return [float(is_right(*pair)) for pair in zip(completions, answer, strict=True)]
@@ -78,23 +70,23 @@ def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
     ]
     arguments = arguments_of(method, out)
     trainer_class = PodsTrainer if method.startswith("pods") else GRPOTrainer
-    stop = Stop()
     trainer = trainer_class(
         model,
         correct,
         arguments,
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        callbacks=[stop],
+        callbacks=[Stop()],
     )
-    trainer.train()
+    began = time.perf_counter()
+    result = trainer.train()
     rewards = [line["reward"] for line in trainer.state.log_history if "reward" in line][-LAST:]
     return {
         "method": method,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
         "engine": "vllm" if arguments.use_vllm else "transformers",
-        "steps": trainer.state.global_step,
-        "seconds_per_step": round(stop.seconds / trainer.state.global_step, 3),
+        "steps": result.global_step,
+        "seconds_per_step": round(result.metrics["train_runtime"] / result.global_step, 3),
         "reward": round(sum(rewards) / len(rewards), 4),
         "right": greedy_right(trainer.model, tokenizer),
         "questions": 256,
@@ -142,21 +134,21 @@ def is_right(text: str, answer: str) -> bool:
 
 def greedy_right(model: Any, tokenizer: Any) -> int:
     """How many of the 256 test sums greedy completions get right."""
+    from transformers import pipeline
+
     from pods import tasks
 
-    model.eval()
-    right, questions = 0, list(tasks.load("arithmetic", "test"))
-    for start in range(0, len(questions), 64):
-        part = questions[start : start + 64]
-        prompts = [tasks.render_prompt(row["question"], tokenizer=tokenizer) for row in part]
-        batch = tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False)
-        batch = {key: batch[key].to(model.device) for key in ("input_ids", "attention_mask")}
-        ids = model.generate(**batch, max_new_tokens=TOKENS, do_sample=False)
-        texts = tokenizer.batch_decode(
-            ids[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
-        )
-        right += sum(is_right(text, row["answer"]) for text, row in zip(texts, part, strict=True))
-    return right
+    questions = tasks.load("arithmetic", "test")
+    generate = pipeline("text-generation", model=model.eval(), tokenizer=tokenizer)
+    outputs = generate(
+        [tasks.render_prompt(question, tokenizer=tokenizer) for question in questions["question"]],
+        batch_size=64,
+        max_new_tokens=TOKENS,
+        do_sample=False,
+        return_full_text=False,
+    )
+    texts = [output["generated_text"] for (output,) in outputs]
+    return sum(map(is_right, texts, questions["answer"]))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Rewards(AbstractContextManager):
         """The reward function of this name, the user's or a built-in one. TRL awaits all `async
         def` functions at once, and knows one by being one."""
         if name not in self.own:
-            return Reward(name, partial(self.built_in, name), as_chats=False)
+            return Reward(name, partial(self.built_in, name))
         reward = Reward(name, load(f"rewards.functions.{name}", self.own[name]))
         if not inspect.iscoroutinefunction(reward.function):
             return reward
@@ -117,11 +117,9 @@ class Rewards(AbstractContextManager):
 class Reward:
     """One reward function with checked results; TRL calls it by keywords."""
 
-    def __init__(self, name: str, function: Callable, as_chats: bool = True) -> None:
-        """as_chats: whether it receives texts that read as a chat too."""
+    def __init__(self, name: str, function: Callable) -> None:
         self.__name__ = name
         self.function = function
-        self.as_chats = as_chats
 
     def __call__(self, **arguments: Any) -> list[float]:
         """One float per completion; of an `async def` function too. Raises RewardError naming
@@ -137,9 +135,7 @@ class Reward:
             return self.numbers(await self.function(**self.taken(arguments)), arguments)
 
     def readable(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with texts that read as chats too, if the function is the user's."""
-        if not self.as_chats:
-            return arguments
+        """The arguments with texts that read as chats too."""
         prompts = arguments["prompts"]
         questions = arguments.get("question", prompts)
         chats = [ChatText(*pair) for pair in zip(prompts, questions, strict=True)]

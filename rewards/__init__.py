@@ -14,7 +14,7 @@ from pods.config.paths import CONFIG_DIR
 
 from . import published, strict
 from .functions import FUNCTIONS, Graded
-from .reading import GoldType, gold_type  # noqa: F401  for the callers of rewards
+from .reading import gold_type
 from .tags import is_well_formed, opened  # noqa: F401
 from .verifier import Question, Verdict, Verifier
 
@@ -72,7 +72,6 @@ class Scorer:
         processor."""
         _check("version", version, VERSIONS)
         self.version = version
-        self.deadline_seconds = deadline_seconds
         self.timeouts = 0  # completions so far without a verdict because of the deadline
         self._verifier = Verifier(workers, deadline_seconds)
 

@@ -2,7 +2,6 @@
 from its text alone, which decides how answers are compared with it."""
 
 import re
-from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from unicodedata import normalize
@@ -119,12 +118,6 @@ UNIT_STEPS = (  # feet per second: ft/s; square meters: m^2
     (r"([^\W\d_]{2})s\b", r"\1"),
 )
 
-GoldType = StrEnum(
-    "GoldType",
-    "NUMBER PERCENTAGE QUANTITY LETTER TIME DATE CODE FORMULA WORDS MATRIX INTERVAL TUPLE SET"
-    " RELATION EXPRESSION",
-)
-
 ATOM = (
     r"[(\[]*(?:A[cglmrstu]|B[aehikr]?|C[adeflmnorsu]?|D[bsy]|E[rsu]|F[elmr]?|G[ade]|H[efgos]?|I[nr]?"
     "|Kr?|L[airuv]|M[cdgnot]|N[abdehiop]?|O[gs]?|P[abdmortu]?|R[abefghnu]|S[bcegimnr]?|T[abcehilms]"
@@ -204,17 +197,17 @@ def last_side(text: str) -> str:
 
 
 @lru_cache(maxsize=8192)
-def gold_type(gold: str) -> GoldType:
-    """The type of a gold answer."""
+def gold_type(gold: str) -> str:
+    """The type of a gold answer: number, percentage, quantity, or a name in TEXTS or FORMS."""
     gold = spell(gold)
     value, unit = stated(gold)
     if value is None or re.match(r"[^\W\d_]|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
         for name, form in (TEXTS | FORMS).items():
             if re.fullmatch(form.replace("…", BALANCED), gold):
-                return GoldType(name)
+                return name
     if "%" in unit:
-        return GoldType.PERCENTAGE
-    return GoldType.QUANTITY if unit else GoldType.NUMBER
+        return "percentage"
+    return "quantity" if unit else "number"
 
 
 def split(text: str) -> tuple[str, list[str]]:

@@ -8,18 +8,7 @@ expressions and relations reach rewards/verifier.py, and only what it can comput
 import re
 from fractions import Fraction
 
-from .reading import (
-    DOT,
-    FORMS,
-    TEXTS,
-    GoldType,
-    gold_type,
-    last_side,
-    spell,
-    split,
-    stated,
-    substitute,
-)
+from .reading import DOT, FORMS, TEXTS, gold_type, last_side, spell, split, stated, substitute
 from .tags import last_closed_answer
 from .verifier import Question
 
@@ -81,7 +70,7 @@ def decide(completion: str, gold: str) -> bool | Question:
     return not unit or unit[: len(expected_unit)] == expected_unit
 
 
-def _entries(answer: str, gold: str, name: GoldType) -> bool | Question:
+def _entries(answer: str, gold: str, name: str) -> bool | Question:
     """Entry by entry: equal, or different numbers, or a question if it can be answered soon."""
     alike = MEASURE.search(answer) and MEASURE.search(gold)
     if not alike and _canonical(answer) != _canonical(gold):

@@ -520,7 +520,7 @@ LETTERS = {
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_type_of_a_gold(name):
     golds = [*VERDICTS[name], *TYPES.get(name, [])]
-    assert {gold: rewards.gold_type(gold).value for gold in golds} == dict.fromkeys(golds, name)
+    assert {gold: rewards.gold_type(gold) for gold in golds} == dict.fromkeys(golds, name)
 
 
 def test_the_type_of_a_choice_is_a_letter_or_not():

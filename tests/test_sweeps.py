@@ -59,7 +59,8 @@ def test_what_is_overridden_and_not_in_the_name_is_appended(command, name, tmp_p
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.py").write_text("def f(step):\n    yield step.prompts, step.n\n")
     job, *_ = sweeps.expanded(command.split())
-    swept = sweeps.swept(command.split(), multirun=True)
+    overrides = sweeps.parsed(command.split())
+    swept = [override.key_or_group for override in overrides if override.is_sweep_override()]
     assert sweeps.name(composed(*job), job, swept, lambda texts: composed(*texts)) == name
 
 

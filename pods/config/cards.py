@@ -30,7 +30,6 @@ chosen with the published steps in view (docs/gpu.md): an estimate, not a valida
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,14 +128,13 @@ class Shape:
 SHAPES = {path: Shape(*sizes) for path, sizes in TABLES["shapes"].items()}  # by hub id
 
 
-def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
+def shape_of(path: str, location: str) -> Shape:
     """The shape of the model `path`: of SHAPES, or of the config.json of a folder or a hub id.
 
-    locate: its folder, if there is one, else the hub id. Raises UserError.
+    location: its folder, if there is one, else the hub id. Raises UserError.
     """
     if path in SHAPES:
         return SHAPES[path]
-    location = locate(path)
     try:
         file = Path(location) / "config.json"
         if not Path(location).is_dir():
@@ -169,15 +167,6 @@ def shape_of(path: str, locate: Callable[[str], str]) -> Shape:
             f"model.path={path}: cannot read its config.json ({reason}); name a model folder or a "
             "hub id that this machine can reach"
         ) from None
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Tokens of a prompt, of a mean completion and of the longest one of a step."""
-
-    prompt: float
-    mean: float
-    longest: float
 
 
 def trained_weights(config: TrainConfig, shape: Shape) -> int:
@@ -232,8 +221,11 @@ def memory(config: TrainConfig, shape: Shape) -> dict[str, float]:
     }
 
 
-def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> dict[str, float]:
-    """Seconds of a step by phase."""
+def seconds(
+    config: TrainConfig, shape: Shape, card: Card, prompt: float, mean: float, longest: float
+) -> dict[str, float]:
+    """Seconds of a step by phase; prompt, mean, longest: tokens of a prompt, of a mean completion
+    and of the longest one of a step."""
     # What a decode step reads and writes, in the middle of a generation.
     rollouts = config.rollouts_per_prompt * config.prompts_per_step
     at_once = rows_at_once(config)
@@ -241,8 +233,8 @@ def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> 
     if config.model.load_in_4bit:
         packed = card.share if at_once <= card.rows else 0.0
         weights = shape.layers * (NF4 + 4 * (1 - packed))
-    active = at_once * lengths.mean / lengths.longest
-    context = active * (lengths.prompt + lengths.longest / 2)
+    active = at_once * mean / longest
+    context = active * (prompt + longest / 2)
     key_width = shape.num_key_value_heads * shape.head_dim
     cache = 4 * shape.num_hidden_layers * key_width * context
     adapter = 2 * trained_weights(config, shape) if config.lora.rank else 0
@@ -256,11 +248,11 @@ def seconds(config: TrainConfig, shape: Shape, card: Card, lengths: Lengths) -> 
         passes += 1  # the gradients of the weights
     if config.loss.beta:
         passes += 1  # the reference
-    in_layers = 2 * passes * shape.layers * rows * (lengths.prompt + lengths.mean)
-    in_head = 6 * shape.head * rows * lengths.mean
+    in_layers = 2 * passes * shape.layers * rows * (prompt + mean)
+    in_head = 6 * shape.head * rows * mean
     updates = config.updates_per_generation * (in_layers + in_head)
     return {
-        "generate": math.ceil(rollouts / at_once) * lengths.longest * decode,
+        "generate": math.ceil(rollouts / at_once) * longest * decode,
         "score": SCORE_SECONDS * rollouts,
         "update": updates / (UTILISATION * card.operations),
     }
@@ -285,14 +277,14 @@ def problem(config: TrainConfig, parts: dict[str, float], card: Card) -> str:
     return ""
 
 
-def estimate(config: TrainConfig, locate: Callable[[str], str]) -> dict[str, Any]:
-    """What `json=true` prints. Raises UserError for an unknown shape."""
+def estimate(config: TrainConfig, location: str) -> dict[str, Any]:
+    """What `json=true` prints; location: of the model. Raises UserError for an unknown shape."""
     card = CARDS[str(config.card)]
-    shape = shape_of(config.model.path, locate)
+    shape = shape_of(config.model.path, location)
     limit = config.sampling.max_completion_length
-    lengths = Lengths(PROMPT_SHARE * config.sampling.max_prompt_length, limit, limit)
+    prompt = PROMPT_SHARE * config.sampling.max_prompt_length
     parts = memory(config, shape)
-    phases = seconds(config, shape, card, lengths)
+    phases = seconds(config, shape, card, prompt, mean=limit, longest=limit)
     reason = problem(config, parts, card)
     return {
         "card": config.card,
@@ -303,8 +295,7 @@ def estimate(config: TrainConfig, locate: Callable[[str], str]) -> dict[str, Any
         "seconds_per_step": round(sum(phases.values()), 2),
         "phases": {name: round(value, 3) for name, value in phases.items()},
         "assumptions": [
-            f"all completions have {limit} tokens, prompts {lengths.prompt:.0f}: real steps are "
-            "shorter",
+            f"all completions have {limit} tokens, prompts {prompt:.0f}: real steps are shorter",
             "memory at the longest prompts and completions, one card, one round of generation",
             "vLLM generates with CUDA graphs, and nothing else runs on the card",
             f"an update reaches {UTILISATION:.0%} of {card.operations / 1e12:g} TFLOP/s, a decode "
@@ -313,9 +304,9 @@ def estimate(config: TrainConfig, locate: Callable[[str], str]) -> dict[str, Any
     }
 
 
-def report(config: TrainConfig, locate: Callable[[str], str]) -> str:
+def report(config: TrainConfig, location: str) -> str:
     """An estimate as one JSON object with json=true, else as lines."""
-    result = estimate(config, locate)
+    result = estimate(config, location)
     if config.as_json:
         return json.dumps(result)
     lines = [f"{config.card}: {'fits' if result['fits'] else result['problem']}"]

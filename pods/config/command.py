@@ -176,16 +176,20 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
             flags.append(f"--config-dir={command.folder}")
     command.name = parsed.config_name or command.name
     for override in sweeps.parsed(parsed.overrides):
-        refuse_override(override, command)
-    command.swept = sweeps.swept(parsed.overrides, parsed.multirun)
+        refuse_override(override, command, parsed.multirun)
+        if override.is_sweep_override():
+            command.swept.append(override.key_or_group)
     if parsed.multirun and not parsed.cfg:
         check_sweep(command, sweeps.expanded(parsed.overrides))
     return [*flags, *parsed.overrides]
 
 
-def refuse_override(override: Override, command: Command) -> None:
-    """Raise UserError for an unknown key, and for a group without a name or with several."""
+def refuse_override(override: Override, command: Command, multirun: bool) -> None:
+    """Raise UserError for several values without --multirun, for an unknown key, and for a group
+    without a name or with several."""
     key, line = override.key_or_group, override.input_line
+    if override.is_sweep_override() and not multirun:
+        raise UserError(f"{line}: several values are a sweep, add -m; a list is written key=[a,b]")
     if override.is_hydra_override():
         return
     if not (command.folder / key).is_dir():

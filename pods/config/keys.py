@@ -126,8 +126,7 @@ def written(value: Any) -> str:
 
 def typed_as(key: str, value: str) -> str:
     """key=value as it is typed, with quotes for the shell and for Hydra if it needs them."""
-    quoted = f"{key}={with_quotes(value)}"
-    return quoted if quoted == f"{key}={value}" else shlex.quote(quoted)
+    return shlex.quote(f"{key}={with_quotes(value)}")
 
 
 def typed_list(key: str, values: list[str]) -> str:

@@ -74,18 +74,6 @@ def parsed(overrides: list[str]) -> list[Override]:
     return OverridesParser.create().parse_overrides(overrides)
 
 
-def swept(overrides: list[str], multirun: bool) -> list[str]:
-    """The keys with several values. Raises UserError for a sweep without --multirun."""
-    sweeps = [override for override in parsed(overrides) if override.is_sweep_override()]
-    for override in sweeps:
-        if not multirun:
-            raise UserError(
-                f"{override.input_line}: several values are a sweep, add -m; "
-                "a list is written key=[a,b]"
-            )
-    return [override.key_or_group for override in sweeps]
-
-
 def expanded(overrides: list[str]) -> list[list[str]]:
     """The overrides of each job of a sweep, as Hydra's own sweeper makes them; none if another one
     is chosen, or if the values are random or found on the disk."""

@@ -125,8 +125,15 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
 
 
 def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
-    """One question: its visits in training, and its completions at every checkpoint."""
-    ids = named(config, rollouts, answers)
+    """One question: its visits in training, and its completions at every checkpoint. `question` is
+    an id, or its end (7: gsm8k-test-7), else a part of a stored prompt."""
+    known = {record["question_id"] for record in rollouts} | {*answers["question"]}
+    ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
+    if not ids:
+        ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
+        if ids:
+            text = printable(config.question)
+            print(f"no question has the id {text}; those whose text holds it:")
     visits = [record for record in rollouts if record["question_id"] in ids]
     answers = answers.query("question in @ids")
     if not visits and answers.empty:
@@ -142,19 +149,6 @@ def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.Dat
     for row in answers.itertuples():
         head = f"{row.place}, question {row.question}, gold answer {row.gold}: {row.verdict}"
         print(f"\n{one_line(head)}\n{printable(row.text)}")
-
-
-def named(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> set[str]:
-    """The ids that `question` is, or ends with (7: gsm8k-test-7); else those of the stored prompts
-    that hold this text."""
-    known = {record["question_id"] for record in rollouts} | {*answers["question"]}
-    ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
-    if ids:
-        return ids
-    ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
-    if ids:
-        print(f"no question has the id {printable(config.question)}; those whose text holds it:")
-    return ids
 
 
 def show(title: str, table: pandas.DataFrame, most: int) -> None:

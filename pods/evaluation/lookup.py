@@ -11,7 +11,7 @@ from pods.config.keys import Location, Section, Text, TrainConfig
 from pods.config.mistakes import nearest
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
-from pods.models import locate, weights
+from pods.models import weights
 from pods.runs.results import run_order
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
@@ -48,7 +48,7 @@ def known_runs(output_dir: Path) -> list[str]:
 
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
-    the run becomes its name. Raises UserError before anything heavy loads."""
+    the run becomes its name. Raises UserError before a model loads."""
     if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
         raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
     names = runs([config.run], config.output_dir)
@@ -59,7 +59,6 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     training = load_config(folder / SAVED).moved(config.model_path)
     step = config.checkpoint.removeprefix("checkpoint-")
     store = Store(config.results_dir, config.run)
-    locate(training.model.path)
     check = partial(weights.fault, base=training.model.path)
     (target,), _ = targets.find(folder, [step], store, training.task.name, check)
     return training, target

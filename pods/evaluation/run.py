@@ -152,11 +152,7 @@ def score_all(plan: Plan) -> Scoreboard:
     scored = score(plan)
     lines: list[scoreboard.Line] = []
     for target in plan.policies:
-        run, policy = target.store.folder.name, target.name
-        if target.weights is None:  # the store is named after the base model
-            run, policy = "", run
-        seconds = target.meta.get("train_seconds")
-        lines += scoreboard.lines(run, policy, seconds, scored[target.name])
+        lines += scoreboard.lines(target, scored[target.name])
     tasks = dict.fromkeys(line["task"] for line in lines)
     best, notes = [], []
     last = plan.policies[-1]

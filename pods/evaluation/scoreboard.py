@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 
 from pods.config.keys import typed_as
+from pods.evaluation.targets import Target
 from pods.runs.results import GREEDY
 
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all lines agree
@@ -35,9 +36,13 @@ class Scoreboard:
     skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
-def lines(run: str, policy: str, seconds: float | None, by_task: dict[str, Any]) -> list[Line]:
-    """A line for each task and grader, greedy scores beside the sampled ones if both exist; run: ""
-    of a base model; seconds: of training; by_task: details. Of pass@k only the largest k fits."""
+def lines(target: Target, by_task: dict[str, Any]) -> list[Line]:
+    """A line for each task and grader, greedy scores beside the sampled ones if both exist;
+    by_task: details. Of pass@k only the largest k fits."""
+    run, policy = target.store.folder.name, target.name
+    if target.weights is None:  # the store is named after the base model
+        run, policy = "", run
+    seconds = target.meta.get("train_seconds")
     table: list[Line] = []
     for task, details in by_task.items():
         if task.endswith(GREEDY) and task.removesuffix(GREEDY) in by_task:

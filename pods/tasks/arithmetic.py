@@ -64,7 +64,6 @@ def task(name: str) -> Task:
     """One of the two, by the length of its questions."""
     return Task(
         name=name,
-        hub="pods/tasks/arithmetic.py",
         splits={split: split for split in SIZES},
         rows=lambda split: numbered(f"{name}, {split}", rows(split, name)),
         question="question",

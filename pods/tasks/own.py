@@ -34,6 +34,7 @@ SPLIT_FILE = re.compile(
     r"(train|validation|dev|val|valid|test)(?:-\d+-of-(\d+))?\.(?:jsonl?|[ct]sv|parquet)"
 )
 LARGEST_TEST = 256
+say_once = functools.cache(ranks.say)  # a training reads the file again for its evaluations
 
 
 def local_files(source: str | None) -> dict[str, list[Path]]:
@@ -89,7 +90,6 @@ def define(task: keys.TaskKeys) -> Task:
 
     return Task(
         name="own",
-        hub=task.source,
         splits=dict.fromkeys(parts, ""),
         rows=parts.__getitem__,
         question=task.question,
@@ -131,8 +131,8 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
 
 
 def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Located]]:
-    """The rows of each split that the source has, to be read once; a source of one part is
-    divided."""
+    """The rows of each split that the source has, to be read once. Of a source of one part a fifth,
+    at most LARGEST_TEST, is for test; of under 5 rows none."""
     source = task.source
     parts: dict[str, Iterable[Located]] = {}
     for split, files in local_files(source).items():
@@ -152,23 +152,13 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Located]]:
             parts[VALIDATION.get(split, split)] = numbered(f"{source}, {split}", rows)
     if len(parts) > 1 or Path(source).is_dir():
         return parts
-    return _divided(task, list(*parts.values()))
-
-
-def _divided(task: keys.TaskKeys, rows: list[Located]) -> dict[str, Iterable[Located]]:
-    """Train and test of one list of rows: a fifth, at most 256, for test (none of under 5 rows)."""
+    located = list(*parts.values())
     # A row that is no object is refused where it is read.
-    order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in rows])
-    size = min(LARGEST_TEST, len(rows) // 5)
-    say_once(f"task=own: {size} of the {len(rows)} questions of {task.source} are its test split")
-    indices = {"train": order[size:], "test": order[:size]}
-    return {split: [rows[i] for i in sorted(part)] for split, part in indices.items() if len(part)}
-
-
-@functools.cache
-def say_once(line: str) -> None:
-    """A training reads the file twice, for its questions and for its evaluations."""
-    ranks.say(line)
+    order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in located])
+    size = min(LARGEST_TEST, len(located) // 5)
+    say_once(f"task=own: {size} of the {len(located)} questions of {source} are its test split")
+    divided = {"train": order[size:], "test": order[:size]}
+    return {split: [located[i] for i in sorted(part)] for split, part in divided.items() if part}
 
 
 def by_digest(questions: Sequence[object]) -> list[int]:

@@ -30,11 +30,11 @@ class Task:
     """One task; `question_of` and `gold` take a row and a column, with ValueError on a bad row."""
 
     name: str
-    hub: str  # hub id of the data set, or another name of the source, for messages
     question: str  # the column of the question
     answer: str  # the column from which `gold` reads the gold answer
     gold: Callable[[Row, str], str]
     question_of: Callable[[Row, str], str] = text
+    hub: str = ""  # hub id of the data set
     kind: str = "math"  # how answers are graded: math | choice
     subsets: tuple[str | None, ...] = (None,)
     splits: Mapping[str, str] = field(default_factory=lambda: {"train": "train", "test": "test"})

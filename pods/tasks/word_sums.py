@@ -36,7 +36,6 @@ def rows(split: str) -> list[dict[str, str]]:
 
 TASK = Task(
     name="word_sums",
-    hub="pods/tasks/word_sums.py",
     splits={split: split for split in SPLITS},
     rows=lambda split: numbered(f"word_sums, {split}", rows(split)),
     question="question",
