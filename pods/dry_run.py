@@ -33,13 +33,6 @@ if TYPE_CHECKING:  # TRL and datasets: a mistake in a config waits for neither
 CORRECT_SHARES = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
-def refuse_multi_turn(**arguments: object) -> None:
-    """Raise ValueError for an argument of GRPOTrainer that PodsTrainer does not have."""
-    for name, value in arguments.items():
-        if value is not None:
-            raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
-
-
 def refuse_rows(args: "PodsConfig", train_dataset: object, eval_dataset: object) -> None:
     """Raise ValueError for a data set that is none, or has no column prompt. One for evaluation
     counts if there are evaluations."""
@@ -76,23 +69,19 @@ def dry_run_on_first_rows(
     args: "PodsConfig",
     function: Algorithm,
     advantage: Advantage,
-    reward_funcs: Any,
+    reward_names: list[str],
     train_dataset: "Dataset | IterableDataset",
     eval_dataset: object,
     gives_logprobs: bool,
 ) -> None:
     """Run the algorithm on rows of the data set before a model loads; raises ValueError with what
-    is wrong with it, with the data sets, or with the reward functions."""
-    if reward_funcs in (None, []):
-        raise ValueError(f"reward_funcs={reward_funcs}: a reward function is required")
-    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    is wrong with it, or with the data sets."""
     refuse_rows(args, train_dataset, eval_dataset)
-    names = numbered([name_of(reward) for reward in rewards], args.correct)
     P = args.generation_batch_size // args.num_generations
     dry_run(
         function,
         advantage,
-        weights=dict.fromkeys(names, 1.0),
+        weights=dict.fromkeys(reward_names, 1.0),
         correct=args.correct,
         P=P,
         n=args.rollouts_per_prompt,
@@ -101,6 +90,21 @@ def dry_run_on_first_rows(
         streamed=not hasattr(train_dataset, "__len__"),
         gives_logprobs=gives_logprobs,
     )
+
+
+def names_of(reward_funcs: Any, correct: str | None) -> list[str]:
+    """The names of reward functions, those of one name with their numbers; ValueError if there is
+    no function, or `correct` is none of them."""
+    if reward_funcs in (None, []):
+        raise ValueError(f"reward_funcs={reward_funcs}: a reward function is required")
+    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    names = [name_of(reward) for reward in rewards]
+    names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+    if correct is not None and correct not in names:
+        raise ValueError(
+            f"correct={correct}: no reward function; one of {', '.join(names)}, or None"
+        )
+    return names
 
 
 def name_of(reward: Any) -> str:
@@ -113,34 +117,11 @@ def name_of(reward: Any) -> str:
     return reward.split("/")[-1] if isinstance(reward, str) else get_callable_name(reward)
 
 
-def numbered(names: list[str], correct: str | None) -> list[str]:
-    """The names of reward functions, those of one name with their numbers; ValueError if `correct`
-    is none of them."""
-    names = [f"{name}_{i}" if names.count(name) > 1 else name for i, name in enumerate(names)]
-    if correct is not None and correct not in names:
-        raise ValueError(
-            f"correct={correct}: no reward function; one of {', '.join(names)}, or None"
-        )
-    return names
-
-
 def take(prompts: Iterator[Prompt], streamed: bool, count: int) -> list[Prompt]:
     """The next prompts, as step.fresh gives them."""
     if streamed and count:
         raise ValueError(NO_FRESH)
     return list(islice(prompts, count))
-
-
-def fake_rollouts(
-    rng: np.random.Generator, logprobs: bool, prompts: list[Prompt], indices: list[int]
-) -> list[Rollout]:
-    """A rollout of each prompt, of 1 to 49 tokens; the longest are clipped."""
-    rollouts = []
-    for length in rng.integers(1, 50, len(prompts)).tolist():
-        values = [-0.5] * length if logprobs else None
-        completion = Completion([0] * length, length == 49, values)
-        rollouts.append(Rollout([0], completion, ""))
-    return rollouts
 
 
 def dry_run(
@@ -167,6 +148,15 @@ def dry_run(
     rng = np.random.default_rng(0)
     history: History = {}
     prompt_numbers: dict[int, int] = {}  # by identity: a question may be in a step twice
+    with_logprobs = gives_logprobs and requirements_of(algorithm).reads_logprobs
+
+    def sample(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
+        rollouts = []
+        for length in rng.integers(1, 50, len(prompts)).tolist():  # the longest are clipped
+            logprobs = [-0.5] * length if with_logprobs else None
+            completion = Completion([0] * length, length == 49, logprobs)
+            rollouts.append(Rollout([0], completion, ""))
+        return rollouts
 
     def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         shares = []
@@ -176,11 +166,10 @@ def dry_run(
         right = rng.random(len(prompts)) < shares
         return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
 
-    reads_logprobs = gives_logprobs and requirements_of(algorithm).reads_logprobs
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        sample=partial(fake_rollouts, rng, reads_logprobs),
+        sample=sample,
         score=score,
         weights=weights,
         correct=correct,

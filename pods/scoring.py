@@ -99,16 +99,12 @@ class Rewards(AbstractContextManager):
         """Call the user's functions on two made-up completions of a question."""
         columns = {name: [value, value] for name, value in row.items()} | MADE_UP
         columns["prompts"] = columns.pop("prompt")
-        for reward in self.functions:
-            name = reward.__name__
-            if name not in self.own:
-                continue
+        for name, path in self.own.items():
+            reward = Reward(name, load(f"rewards.functions.{name}", path))
             try:
-                values = reward(**columns)
-                if inspect.iscoroutine(values):
-                    asyncio.run(values)
+                reward(**columns)
             except RewardError as error:
-                raise UserError(f"rewards.functions.{name}={self.own[name]}: {error}") from error
+                raise UserError(f"rewards.functions.{name}={path}: {error}") from error
 
     def __exit__(self, *_: object) -> None:
         self.scorer.close()

@@ -24,12 +24,7 @@ from trl.trainer.utils import get_config_model_id
 
 from pods import ranks, registry
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
-from pods.dry_run import (
-    dry_run_on_first_rows,
-    numbered,
-    refuse_few_rows,
-    refuse_multi_turn,
-)
+from pods.dry_run import dry_run_on_first_rows, names_of, refuse_few_rows
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.metrics import Metrics, summary
@@ -121,15 +116,21 @@ class PodsTrainer(TrlAdapter):
             raise ValueError(
                 "draw_share: PodsTrainer no longer calls it; pass sampler= (docs/trl.md)"
             )
-        refuse_multi_turn(
-            tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
-        )
+        multi_turn = {
+            "tools": tools,
+            "rollout_func": rollout_func,
+            "environment_factory": environment_factory,
+        }
+        for name, value in multi_turn.items():
+            if value is not None:
+                raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
         function, advantage = registry.algorithm_and_advantage(args, algorithm)
         gives_logprobs = args.use_vllm or sampler is not None
         for problem in args.problems(function):
             raise ValueError(problem)
+        names = names_of(reward_funcs, args.correct)
         dry_run_on_first_rows(
-            args, function, advantage, reward_funcs, train_dataset, eval_dataset, gives_logprobs
+            args, function, advantage, names, train_dataset, eval_dataset, gives_logprobs
         )
         if not type(self).has_own_order():
             refuse_few_rows(args, train_dataset)
@@ -160,16 +161,11 @@ class PodsTrainer(TrlAdapter):
             advantage=advantage,
             sample=self.sample,
             score=self.score,
-            weights=self.weights_by_name(),
+            weights=dict(zip(names, self.reward_weights.tolist(), strict=True)),
             correct=args.correct,
             phase=phase,
         )
         self.sampler = (sampler or TrlSampler)(self)
-
-    def weights_by_name(self) -> dict[str, float]:
-        """Weight of every reward function; functions of one name are numbered."""
-        names = numbered(self.reward_func_names, self.args.correct)
-        return dict(zip(names, self.reward_weights.tolist(), strict=True))
 
     def train_batch(self, inputs: list[dict]) -> Tensors:
         """One step, from TRL's rows to TRL's batch: on all ranks the same prompts and rollouts."""

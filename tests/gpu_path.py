@@ -71,7 +71,7 @@ def classes(folder):
     config = compose(
         "experiment=gsm8k_qwen", "model.dtype=float32", "engine=unsloth", f"output_dir={folder}"
     )
-    policy = Policy(None, None, None, "cpu", [1])
+    policy = Policy(None, None, None, [1])
     wanted = trl_arguments(config, policy)
     refuse_changes(PodsConfig(**wanted), wanted)  # raises
     return {

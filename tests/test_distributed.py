@@ -176,7 +176,7 @@ def become(monkeypatch, count):
 def test_trl_takes_the_values_of_settings_e_and_f(monkeypatch, name, mode):
     become(monkeypatch, 8)
     config = compose(f"experiment={name}", "engine=trl", f"trl.vllm_mode={mode}")
-    wanted = trl_arguments(config, Policy(None, None, None, "cpu", [1]))
+    wanted = trl_arguments(config, Policy(None, None, None, [1]))
     assert wanted["per_device_train_batch_size"] * wanted["gradient_accumulation_steps"] == 128
     monkeypatch.undo()  # or the arguments would wait for the other ranks
     arguments = PodsConfig(**wanted)

@@ -252,7 +252,7 @@ def test_an_engine_is_built_with_the_keys_of_the_training_and_the_ends_of_its_po
         "sampling.max_completion_length=20",
         "sampling.max_prompt_length=30",
     )
-    policy = Policy(None, "t", None, "cpu", [3, 9])  # 9: Unsloth's pad
+    policy = Policy(None, "t", None, [3, 9])  # 9: Unsloth's pad
     choose.build_for_training(config, policy)
     sampled = Sampling(0.7, 0.9, 5, 20, 30, ("b",), (3, 9))
     limits = Limits(max_sequences=16, gpu_memory_utilization=0.4)

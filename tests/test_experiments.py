@@ -89,7 +89,7 @@ def test_the_values_of_settings_e_and_f(name, size, algorithm, n, m):
 
 
 def assert_arguments(config, expected):
-    actual = trl_arguments(config, Policy(None, None, None, "cpu", [1]))
+    actual = trl_arguments(config, Policy(None, None, None, [1]))
     assert {key: actual[key] for key in expected} == expected
 
 

@@ -108,7 +108,7 @@ def parameters_of(trainer: PodsTrainer) -> list[torch.Tensor]:
 
 def empty(trainer: PodsTrainer, rows: int = 4, size: int = 64) -> Pool:
     """The pool before the first question."""
-    facts = {"weights": trainer.weights_by_name(), "correct": "graded", "name": "small"}
+    facts = {"weights": trainer.driver.weights, "correct": "graded", "name": "small"}
     return pool_file.stored(Path("none"), facts | {"rollouts": rows, "sketch": size})
 
 

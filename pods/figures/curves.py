@@ -135,8 +135,11 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
     name = f"figure={figure.name}"
     runs = reading.runs(figure, folder, left_out)
-    of_runs = [run.settings for group in runs.values() for run in group]
-    base = reading.base_point(figure, folder, of_runs[0], left_out) if of_runs else {}
+    by_method = [(label, run.settings) for label, group in runs.items() for run in group]
+    base = {}
+    if by_method:
+        _, of_first = by_method[0]
+        base = reading.base_point(figure, folder, of_first, left_out)
     methods = {
         label: _series(figure, label, group, base, left_out) for label, group in runs.items()
     }
@@ -151,7 +154,6 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
         )
     if len(present) < fewest:
         raise Absent(f"{name}: only {present[0].label} has results, two methods are needed")
-    by_method = [(label, run.settings) for label, group in runs.items() for run in group]
     for key, parts in differences(by_method).items():
         if key.startswith("scored."):
             warn(f"{name}: methods differ in {key}: {parts}")

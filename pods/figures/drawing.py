@@ -112,7 +112,7 @@ def save(canvas: Canvas, stem: Path) -> None:
     write_atomic(stem.with_suffix(".pdf"), pdf.getvalue())
 
 
-def style(index: int, colour: str | None = None) -> dict[str, object]:
+def style(index: int, colour: str | None) -> dict[str, object]:
     """Colour, line and marker of the index-th method."""
     return {
         "color": colour or COLOURS[index % len(COLOURS)],
@@ -121,11 +121,10 @@ def style(index: int, colour: str | None = None) -> dict[str, object]:
     }
 
 
-def _framed(canvas: Canvas, title: str = "") -> Canvas:
+def _framed(canvas: Canvas, title: str) -> Canvas:
     """With a title of one line, and the legend outside of the axes, where it hides nothing."""
-    if title:
-        characters = int(12 * canvas.get_figwidth())  # in a line
-        canvas.suptitle(shorten(title, characters, placeholder=" ..."))
+    characters = int(12 * canvas.get_figwidth())  # in a line
+    canvas.suptitle(shorten(title, characters, placeholder=" ..."))
     handles = canvas.axes[0].get_legend_handles_labels()
     canvas.legend(*handles, loc="outside lower center", ncols=2)
     return canvas

@@ -33,7 +33,6 @@ class Policy:
     model: Model  # with Unsloth already wrapped by its adapter
     tokenizer: Tokenizer
     peft_config: LoraConfig | None  # for TRL to apply; None: applied already, or full-parameter
-    device: str  # cpu | cuda
     end_tokens: list[int]  # every token that ends a completion, the tokenizer's first
 
 
@@ -179,8 +178,7 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     from peft import LoraConfig
 
     keys = config.model
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    settings: dict[str, Any] = {"device_map": device}
+    settings: dict[str, Any] = {"device_map": "cuda" if torch.cuda.is_available() else "cpu"}
     if ranks.world_size() > 1:  # the trainer, or DeepSpeed, moves all but quantised weights
         settings["device_map"] = {"": ranks.local_rank()} if keys.load_in_4bit else None
     if keys.load_in_4bit:
@@ -191,4 +189,4 @@ def load_transformers(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
         refuse_targets(config, model)
         adapter = LoraConfig(**config.lora.model_dump(by_alias=True), task_type="CAUSAL_LM")
     refuse_unsavable(keys.path, tokenizer, None if adapter else model)
-    return Policy(model, tokenizer, adapter, device, end_tokens(keys.path, tokenizer))
+    return Policy(model, tokenizer, adapter, end_tokens(keys.path, tokenizer))

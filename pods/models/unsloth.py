@@ -114,4 +114,4 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
     # Unsloth masks every pad: a sampled one ends the completion, so that no token of its middle
     # leaves the loss.
     ends = [*end_tokens(keys.path, tokenizer), tokenizer.pad_token_id]
-    return Policy(model, tokenizer, None, "cuda", ends)
+    return Policy(model, tokenizer, None, ends)

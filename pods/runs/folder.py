@@ -9,7 +9,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Iterable
-from functools import partial
+from functools import cached_property, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,11 @@ class RunFolder:
         if ranks.is_main():
             self._lock.truncate(0)
             self._lock.close()
+
+    @cached_property
+    def origin(self) -> dict[str, Any]:
+        """What made a checkpoint of this process: a hash of the config, and the provenance."""
+        return {"config_hash": config_hash(self.config), **provenance()}
 
     def find_start(self) -> Checkpoint | None:
         """The checkpoint to continue, None for a new run; UserError if it cannot be continued."""
@@ -187,14 +192,13 @@ class RunFolder:
         if HydraConfig.initialized():  # as Hydra writes it: what was typed
             typed = OmegaConf.to_yaml(HydraConfig.get().overrides.task)
             write_atomic(self.saved_config.with_name("overrides.yaml"), typed)
+        origin = self.origin  # of now: the clone may be at another commit by the first checkpoint
         facts = facts_of(self.meta)
         if self.meta.is_file() and not facts:
             ranks.say(f"{self.meta}: cannot be read; moved to {self.meta.rename(aside(self.meta))}")
         if start is None or not facts:
-            origin = {"config_hash": config_hash(self.config), **provenance()}
-            if start is not None:
-                origin |= {key: start.meta[key] for key in origin.keys() & start.meta.keys()}
-            self.note(**origin)
+            saved = start.meta if start else {}
+            self.note(**{key: saved.get(key, value) for key, value in origin.items()})
         updates = self.config.updates_per_generation
         for lines in (self.metrics, self.rollout_log):
             files.forget_after(lines, step, range(updates, step + 1, updates))

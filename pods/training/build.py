@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from omegaconf import OmegaConf
 from peft import load_peft_weights, set_peft_model_state_dict
@@ -42,6 +43,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
     """PodsConfig's arguments: every value that a library could default differently is passed."""
     rows = config.kept_per_prompt * config.prompts_per_step // ranks.world_size()  # of a step
     accumulation = rows // config.micro_batch_size
+    on_cpu = not torch.cuda.is_available()
     names = {"arguments": OmegaConf.load(CONFIG_DIR / "_trl.yaml")}  # TRL's, with our keys
     table = OmegaConf.create(config.model_dump() | names).arguments
     arguments = OmegaConf.to_container(table, resolve=True)
@@ -51,9 +53,9 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "steps_per_generation": accumulation,  # every update trains on the whole generation
         "epsilon_high": config.loss.epsilon_high or config.loss.epsilon,
         "bf16": config.model.dtype == "bfloat16",
-        "use_cpu": policy.device == "cpu" and not ranks.zero_stage(),  # see ranks.start
-        "ddp_backend": "gloo" if policy.device == "cpu" and ranks.zero_stage() else None,
-        "dataloader_pin_memory": policy.device != "cpu",
+        "use_cpu": on_cpu and not ranks.zero_stage(),  # see ranks.start
+        "ddp_backend": "gloo" if on_cpu and ranks.zero_stage() else None,
+        "dataloader_pin_memory": not on_cpu,
     }
     if config.rule is not None:  # else the algorithm takes none
         arguments["rule"] = config.rule

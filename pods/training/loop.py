@@ -39,7 +39,7 @@ from pods.engines import LivePolicy
 from pods.metrics import Metrics
 from pods.runs import checkpoints, rollout_log
 from pods.runs.checkpoints import Checkpoint
-from pods.runs.folder import RunFolder, config_hash, provenance
+from pods.runs.folder import RunFolder
 from pods.scoring import RewardError, Rewards
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
@@ -107,19 +107,16 @@ class Stop:
                 ranks.say(f"{name}: {error}")
 
 
+@dataclass
 class Save:
-    """The checkpoints of a run, new or continued from `start`, and the best by validation."""
+    """The checkpoints of a run, new or continued from one."""
 
-    def __init__(
-        self, folder: RunFolder, trainer: PodsTrainer, clock: Clock, start: Checkpoint | None
-    ) -> None:
-        self.config = folder.config
-        self.folder = folder
-        self.trainer = trainer
-        self.clock = clock
-        self.step = start.step if start else 0  # of the newest checkpoint
-        self.best: dict[str, Any] | None = start.meta.get("checkpoint_best") if start else None
-        self.provenance = {"config_hash": config_hash(self.config), **provenance()}
+    config: TrainConfig
+    folder: RunFolder
+    trainer: PodsTrainer
+    clock: Clock
+    step: int  # of the newest checkpoint
+    best: dict[str, Any] | None  # by validation
 
     def improved(self, step: int, metrics: Metrics) -> bool:
         """Whether the policy was scored on validation questions, and never better."""
@@ -150,7 +147,7 @@ class Save:
                 "seed": self.config.seed,
                 "ranks": ranks.world_size(),
                 "digests": self.folder.digests,
-                **self.provenance,
+                **self.folder.origin,
             }
             checkpoints.write(self.trainer, self.folder.path, meta)
             self.step = self.trainer.state.global_step
@@ -186,8 +183,11 @@ class RunCallback(TrainerCallback):
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
         self.is_packed = True  # whether Unsloth packed the rows of the latest update
-        self.saves = Save(self.folder, self.trainer, self.clock, self.start)
-        self.logged = self.saves.step  # the newest step with a line of metrics
+        self.logged = self.start.step if self.start else 0  # the newest step with a line of metrics
+        best = meta.get("checkpoint_best")
+        self.saves = Save(
+            self.config, self.folder, self.trainer, self.clock, step=self.logged, best=best
+        )
         self.loggers: list[Logger] = []  # those of `run`
         if self.start is not None:
             self.clock.restore(meta["train_seconds"], meta.get("outside_seconds", {}))
