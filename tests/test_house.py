@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 
 FLOORS = 8
 # Mass: what was measured after the last removal, and 3 %; lowered with each removal. Goal: 58,500.
-MASS, DENSITY, DENSITY_OF_A_FILE = 73_400, 7.5, 9.0
+MASS, DENSITY, DENSITY_OF_A_FILE = 73_000, 7.5, 9.0
 MODULES_OF_RANKS = ("distributed", "PartialState", "gather_object")
 VARIABLES_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 NAMES = subprocess.getoutput(f"cd {ROOT} && git ls-files '*.py' ':!tests'").split()
