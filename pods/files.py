@@ -2,6 +2,7 @@
 JSON lines, to which a run appends, so that a kill tears only the last one."""
 
 import fcntl
+import gzip
 import json
 import os
 import re
@@ -180,12 +181,14 @@ def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
         if records is None or not all(isinstance(record.get("step"), int) for record in records):
             broken.append(chunk.location)
             continue
-        appended = {record["step"] for record in records}
-        if max(appended, default=0) <= step:
-            lost -= appended
-            early.append(chunk.content)
-        elif min(appended) <= step:  # a run appends those of one step
-            broken.append(chunk.location)
+        kept = [record for record in records if record["step"] <= step]
+        lost -= {record["step"] for record in kept}
+        content = chunk.content
+        if kept != records:
+            content = "".join(json.dumps(record) + "\n" for record in kept).encode()
+            if path.suffix == ".gz":
+                content = gzip.compress(content)
+        early.append(content)
     if broken:
         copy = shutil.copy(path, aside(path))
         print(f"{path}: cannot be read at {few(broken)}; the file is {copy} now", file=sys.stderr)
