@@ -177,9 +177,7 @@ def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
             bottom += part
         axes.bar_label(bar, [f"{bottom:.2f}"], padding=2)
     axes.set(title=title, ylabel="Seconds per step")
-    labels = [
-        shorten(method.label, 16, placeholder=" ...") for method in series
-    ]  # the legend has all
+    labels = [f"{method.label:.18}" for method in series]  # the legend has all
     axes.set_xticks(range(len(series)), labels, rotation=40, ha="right")
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.12)
