@@ -175,10 +175,10 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
         if command.folder != CONFIG_DIR:  # it has no groups, but keys of the same names
             flags.append(f"--config-dir={command.folder}")
     command.name = parsed.config_name or command.name
-    for override in sweeps.parsed(parsed.overrides):
+    overrides = sweeps.parsed(parsed.overrides)
+    for override in overrides:
         refuse_override(override, command, parsed.multirun)
-        if override.is_sweep_override():
-            command.swept.append(override.key_or_group)
+    command.swept = [one.key_or_group for one in overrides if one.is_sweep_override()]
     if parsed.multirun and not parsed.cfg:
         check_sweep(command, sweeps.expanded(parsed.overrides))
     return [*flags, *parsed.overrides]
