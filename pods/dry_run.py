@@ -33,6 +33,13 @@ if TYPE_CHECKING:  # TRL and datasets: a mistake in a config waits for neither
 CORRECT_SHARES = (1.0, 0.5, 0.0, 0.5)  # share of the correct rollouts of made-up prompts, in turn
 
 
+def refuse_multi_turn(**arguments: object) -> None:
+    """Raise ValueError for an argument of GRPOTrainer that PodsTrainer does not have."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
+
+
 def refuse_rows(args: "PodsConfig", train_dataset: object, eval_dataset: object) -> None:
     """Raise ValueError for a data set that is none, or has no column prompt. One for evaluation
     counts if there are evaluations."""
@@ -124,6 +131,18 @@ def take(prompts: Iterator[Prompt], streamed: bool, count: int) -> list[Prompt]:
     return list(islice(prompts, count))
 
 
+def fake_rollouts(
+    rng: np.random.Generator, logprobs: bool, prompts: list[Prompt], indices: list[int]
+) -> list[Rollout]:
+    """A rollout of each prompt, of 1 to 49 tokens; the longest are clipped."""
+    rollouts = []
+    for length in rng.integers(1, 50, len(prompts)).tolist():
+        values = [-0.5] * length if logprobs else None
+        completion = Completion([0] * length, length == 49, values)
+        rollouts.append(Rollout([0], completion, ""))
+    return rollouts
+
+
 def dry_run(
     algorithm: Algorithm,
     advantage: Advantage,
@@ -148,15 +167,6 @@ def dry_run(
     rng = np.random.default_rng(0)
     history: History = {}
     prompt_numbers: dict[int, int] = {}  # by identity: a question may be in a step twice
-    with_logprobs = gives_logprobs and requirements_of(algorithm).reads_logprobs
-
-    def sample(prompts: list[Prompt], indices: list[int]) -> list[Rollout]:
-        rollouts = []
-        for length in rng.integers(1, 50, len(prompts)).tolist():  # the longest are clipped
-            logprobs = [-0.5] * length if with_logprobs else None
-            completion = Completion([0] * length, length == 49, logprobs)
-            rollouts.append(Rollout([0], completion, ""))
-        return rollouts
 
     def score(prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         shares = []
@@ -166,10 +176,11 @@ def dry_run(
         right = rng.random(len(prompts)) < shares
         return np.repeat(right[:, None], len(weights), axis=1).astype(np.float32)
 
+    reads_logprobs = gives_logprobs and requirements_of(algorithm).reads_logprobs
     driver = Driver(
         algorithm=algorithm,
         advantage=advantage,
-        sample=sample,
+        sample=partial(fake_rollouts, rng, reads_logprobs),
         score=score,
         weights=weights,
         correct=correct,

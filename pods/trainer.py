@@ -24,7 +24,7 @@ from trl.trainer.utils import get_config_model_id
 
 from pods import ranks, registry
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
-from pods.dry_run import dry_run_on_first_rows, names_of, refuse_few_rows
+from pods.dry_run import dry_run_on_first_rows, names_of, refuse_few_rows, refuse_multi_turn
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.metrics import Metrics, summary
@@ -116,14 +116,9 @@ class PodsTrainer(TrlAdapter):
             raise ValueError(
                 "draw_share: PodsTrainer no longer calls it; pass sampler= (docs/trl.md)"
             )
-        multi_turn = {
-            "tools": tools,
-            "rollout_func": rollout_func,
-            "environment_factory": environment_factory,
-        }
-        for name, value in multi_turn.items():
-            if value is not None:
-                raise ValueError(f"{name}: PodsTrainer has no multi-turn rollouts; use GRPOTrainer")
+        refuse_multi_turn(
+            tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
+        )
         function, advantage = registry.algorithm_and_advantage(args, algorithm)
         gives_logprobs = args.use_vllm or sampler is not None
         for problem in args.problems(function):
