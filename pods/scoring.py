@@ -101,6 +101,14 @@ class Rewards(AbstractContextManager):
         columns["prompts"] = columns.pop("prompt")
         for name, path in self.own.items():
             reward = Reward(name, load(f"rewards.functions.{name}", path))
+            for parameter in inspect.signature(reward.function).parameters.values():
+                named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+                required = named and parameter.default is parameter.empty
+                if required and parameter.name not in columns:
+                    raise UserError(
+                        f"rewards.functions.{name}={path}: no call has an argument "
+                        f"{parameter.name}; rename it to one of {', '.join(sorted(columns))}"
+                    )
             try:
                 reward(**columns)
             except RewardError as error:

@@ -136,6 +136,15 @@ def test_async_functions_run_side_by_side(tmp_path):
     assert trainer.newest.batch.by_function["two"].tolist() == [len(text) for text in texts]
 
 
+def test_a_parameter_that_no_call_has_is_refused_with_the_names_that_it_has(tmp_path):
+    (tmp_path / "own.py").write_text("def function(completions, *, gold, scale=1, **_): return []")
+    config = compose("rewards=v2").rewards
+    config.functions = {"own": f"{tmp_path / 'own.py'}:function"}
+    line = "no call has an argument gold; rename it to one of answer, .*kind, .*, prompts"
+    with Rewards(config) as rewards, pytest.raises(UserError, match=line):
+        rewards.dry_run({"prompt": "", "answer": "1", "kind": "math"})
+
+
 def test_an_async_function_is_named_and_tried_before_the_model_loads(tmp_path):
     (tmp_path / "own.py").write_text(ASYNC)
     config = compose("rewards=v2").rewards
