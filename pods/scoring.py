@@ -101,16 +101,14 @@ class Rewards(AbstractContextManager):
         columns["prompts"] = columns.pop("prompt")
         for name, path in self.own.items():
             reward = Reward(name, load(f"rewards.functions.{name}", path))
-            for parameter in inspect.signature(reward.function).parameters.values():
-                named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-                required = named and parameter.default is parameter.empty
-                if required and parameter.name not in columns:
-                    raise UserError(
-                        f"rewards.functions.{name}={path}: no call has an argument "
-                        f"{parameter.name}; rename it to one of {', '.join(sorted(columns))}"
-                    )
             try:
+                inspect.signature(reward.function).bind(**reward.taken(columns))
                 reward(**columns)
+            except TypeError as error:
+                raise UserError(
+                    f"rewards.functions.{name}={path}: {error}; name its parameters "
+                    f"as any of {', '.join(sorted(columns))}"
+                ) from error
             except RewardError as error:
                 raise UserError(f"rewards.functions.{name}={path}: {error}") from error
 

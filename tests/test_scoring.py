@@ -140,7 +140,7 @@ def test_a_parameter_that_no_call_has_is_refused_with_the_names_that_it_has(tmp_
     (tmp_path / "own.py").write_text("def function(completions, *, gold, scale=1, **_): return []")
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{tmp_path / 'own.py'}:function"}
-    line = "no call has an argument gold; rename it to one of answer, .*kind, .*, prompts"
+    line = "missing a required argument: 'gold'; .* any of answer, .*kind, .*prompts"
     with Rewards(config) as rewards, pytest.raises(UserError, match=line):
         rewards.dry_run({"prompt": "", "answer": "1", "kind": "math"})
 
