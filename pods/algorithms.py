@@ -64,7 +64,7 @@ def cppo(step: Step, each: int | None = None):
     """The `each` rollouts of largest |A| of each prompt, A over all n; further prompts fill up the
     step (CPPO, arXiv 2503.22342, pruning and dynamic completion allocation).
 
-    each: m by default, which needs no further prompts; published: 1 or 2 of n = 16. Simplified: the
+    each: m by default, which needs no further prompts; published: 1 to 8 of n = 16. Simplified: the
     number that is kept is fixed; the paper's is the number that fits the device.
     """
     each = min(each or step.m, step.budget)
@@ -197,9 +197,10 @@ def roc(step: Step):
 
 
 def gfpo(step: Step):
-    """The m shortest rollouts of each prompt (GFPO, arXiv 2508.09726). Published: m = 8 of n = 8 to
-    24. Simplified: one m for all prompts, and length alone; variants of the paper adapt m to their
-    difficulty, and keep those of most reward per token."""
+    """The m shortest rollouts of each prompt (GFPO, arXiv 2508.09726). Published: m = 4 to 8, n = 8
+    to 24, and the loss divides by the tokens of all n. Simplified: one m for all prompts, and
+    length alone; variants of the paper adapt m to their difficulty, and keep those of most reward
+    per token."""
     batch = yield step.prompts, step.n
     lengths = lengths_of(batch)
     shortest_first = [group[np.argsort(lengths[group], kind="stable")] for group in batch.groups]
@@ -236,7 +237,9 @@ def horvitz_thompson(step: Step):
 
     Row i is kept with probability pi_i = min(1, c |A_i|), which add up to the budget; its advantage
     is A_i / pi_i, times K/R because the loss takes the mean over the K kept of R. A is over all n.
-    Unbiased for losses that take a mean over rows (loss.type=grpo), before gradient clipping.
+    Unbiased for losses that take a mean over rows (loss.type=grpo, dr_grpo), without a KL term and
+    before gradient clipping. A mean over tokens (dapo) also multiplies the update of a step by the
+    mean length of the R rollouts over that of the K.
     """
     batch = yield step.prompts, step.n
     advantages = all_advantages(batch)
