@@ -22,12 +22,12 @@ DENIALS = (
 )
 CHANGES = (  # words that deny, change or doubt what stands beside them
     DENIALS + "|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt|might|may|could|should"
-    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|over(?=\W*[0-9])"
-    "|least|most|than|exceeds?|minimum|maximum|another|other|half|halves|twice|double|triple|times"
+    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|(?:over|than|times)(?=\W*[0-9])"
+    "|least|most|exceeds?|minimum|maximum|another|other|half|halves|twice|double"
     "|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths|(?:ten|hundred|thousand)(?:th)?s?"
     "|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied|modulo|mod|(?:square|cube|power) of"
-    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under|zero"
-    "|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
+    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|above|below|under"
+    "|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
 )
 UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\\(?:f?boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it|sf)|[mh]box|bm|boldsymbol"
@@ -52,10 +52,10 @@ SPELLING_STEPS = (  # pattern, replacement
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
     (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
     (r"\s+(?=[\^_])", ""),
-    (
-        r"(?i)^\s*(?:(?:so|thus|hence|therefore),? )?(?:(?:the|my|final|correct|exact) +)*"
-        r"(?:answer|option|choice|solutions?|result|values?)\b *(?:(?:is|are)\b|(?=[^a-z])) *:?"
-        r"|答案[是为為]?:?",
+    (r"(?i)^\s*(?:so|thus|hence|therefore),?\s", ""),
+    (  # The correct answer is option C; not The value of x is
+        r"(?i)^(?:\s*(?:(?:the|my|final|correct|exact|right) +)*(?:answer|option|choice|solutions?"
+        r"|result|values?)\b *(?:(?:is|are)\b|(?! *[a-z]{2})) *:?)+|答案[是为為]?:?",
         "",
     ),
     (r"\s*=\s*", "="),
@@ -69,7 +69,7 @@ SPELLING_STEPS = (  # pattern, replacement
 )
 
 DENYING = rf"(?:(?i:(?<![a-z])(?:{DENIALS})(?![a-z]))|[不没沒非無无或])"
-CHANGING = rf"(?:{DENYING}|(?i:(?<![a-z])(?:{CHANGES}|and)(?![a-z]))|[約约負负半倍百千万萬亿億])"
+CHANGING = rf"(?:{DENYING}|(?i:(?<![a-z])(?:{CHANGES})(?![a-z]))|[約约負负半倍百千万萬亿億])"
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
 SIDE = re.compile(  # of an equation, if it may name what is asked: x, f(3), 9 * 2; not 2x, x^2, 4
     rf"(?s)(?!.*{DENYING})(?=.*[0-9].*[^0-9.].*[0-9])(?!.*[0-9][A-Za-z])"

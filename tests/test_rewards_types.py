@@ -70,6 +70,9 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
                 "f(3) = 18",
                 "18 cm³",
                 "17</answer><answer>18",
+                "Lisa has 27 - 9 = 18 marbles more than Cindy.",
+                "The alarm rang 9 + 9 = 18 times.",
+                "9 cats + 9 dogs = 18 cats and dogs",
             ],
             [
                 "eighteen",
@@ -87,6 +90,9 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
                 "\\sqrt{324}",
                 "x ≈ 18",
                 "at least 18",
+                "more than 18",
+                "18 and above",
+                "three times 18",
                 "18+",
                 "18?",
                 "18 if x>0",
@@ -282,7 +288,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "3-5": (["3–5"], ["-2", "2"]),
         "0xFF": (["0xff"], ["0", "255", "FF"]),
         "555-1234": ([], ["-679", "5551234", "555 1234"]),
-        "52_8": (["52_{8}"], ["52", "528", "42"]),
+        "52_8": (["52_{8}", "The result in base 8 is $52_8$"], ["52", "528", "42"]),
     },
     "formula": {
         "CO2": (
@@ -366,7 +372,18 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "(\\frac12,\\sqrt{3})": (["(0.5,\\sqrt{3})", "(x, y) = (0.5,\\sqrt{3})"], ["(0.5,1.732)"]),
         "(\\sqrt{2},\\sqrt{8})": (["(\\sqrt{2},2\\sqrt{2})"], ["(2\\sqrt{2},\\sqrt{2})"]),
         "(0.1,0.2)": (["(\\frac{1}{10},\\frac{1}{5})"], ["(0.1,0.20000001)"]),
-        "(3, \\frac{\\pi}{2})": (["(3, π/2)", "r = 3, \\theta = \\frac{\\pi}{2}"], []),
+        "(3, \\frac{\\pi}{2})": (
+            [
+                "(3, π/2)",
+                "r = 3, \\theta = \\frac{\\pi}{2}",
+                "The answer in polar coordinates is $(3, \\frac{\\pi}{2})$.",
+            ],
+            [],
+        ),
+        "(6,31,-1)": (
+            ["The ordered triple is (6, 31, -1)."],
+            ["The ordered triple is (6, 31, 1)."],
+        ),
     },
     "set": {
         "\\{1,2\\}": (["\\{2,1\\}", "S = \\{2, 1.0\\}"], ["\\{1,2,3\\}"]),
@@ -441,7 +458,12 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "|x|": ([], ["x"]),
         "11\\sqrt2": (["11\\sqrt{2}"], []),
         "1+2\\sqrt{3}": (
-            ["2\\sqrt{3}+1", "y = 1+2\\sqrt{3}", "The area is $1+2\\sqrt{3}$."],
+            [
+                "2\\sqrt{3}+1",
+                "y = 1+2\\sqrt{3}",
+                "The area is $1+2\\sqrt{3}$.",
+                "Thus, the value of $x$ is $1+2\\sqrt{3}$.",
+            ],
             ["The area is not $1+2\\sqrt{3}$."],
         ),
         "x^2": (["x^{2}", "x²"], ["2x", "x2"]),
@@ -508,6 +530,7 @@ LETTERS = {
         "**E**",
         "$E$",
         "The answer is E",
+        "The correct answer is option E.",
         "Option E",
         "(E)",
         "答案：E",
