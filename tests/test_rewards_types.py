@@ -93,7 +93,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
                 "x ≈ 18",
                 "at least 18",
                 "more than 18",
-                "18 and above",
+                "above 18",
                 "three times 18",
                 "18+",
                 "18?",
