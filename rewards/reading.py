@@ -205,15 +205,13 @@ def last_side(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def gold_type(gold: str) -> str:
-    """The type of a gold answer: number, percentage, quantity, or a name in TEXTS or FORMS."""
+    """The type of a gold answer: number, quantity, or a name in TEXTS or FORMS."""
     gold = spell(gold)
     value, unit = stated(gold)
     if value is None or re.match(r"[^\W\d_]|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
         for name, form in (TEXTS | FORMS).items():
             if re.fullmatch(form.replace("…", BALANCED), gold):
                 return name
-    if "%" in unit:
-        return "percentage"
     return "quantity" if unit else "number"
 
 

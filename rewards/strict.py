@@ -75,9 +75,8 @@ def decide(completion: str, gold: str) -> bool | Question:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
     expected, expected_unit = stated(gold)
-    if value != expected or ("%" in unit) != ("%" in expected_unit):
-        return False  # a percentage equals only a percentage
-    return not unit or unit[: len(expected_unit)] == expected_unit
+    same_unit = not unit or unit[: len(expected_unit)] == expected_unit  # or none is expected
+    return value == expected and same_unit
 
 
 def _entries(answer: str, gold: str, name: str) -> bool | Question:
