@@ -22,12 +22,12 @@ DENIALS = (
 )
 CHANGES = (  # words that deny, change or doubt what stands beside them
     DENIALS + "|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt|might|may|could|should"
-    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|over(?=\W*[0-9])"
-    "|least|most|than|exceeds?|minimum|maximum|another|other|half|halves|twice|double|triple|times"
+    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|(?:over|above|than|times)(?=\W*[0-9])"
+    "|least|most|exceeds?|minimum|maximum|another|other|half|halves|twice|double"
     "|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths|(?:ten|hundred|thousand)(?:th)?s?"
     "|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied|modulo|mod|(?:square|cube|power) of"
-    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under|zero"
-    "|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
+    "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under"
+    "|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
 )
 UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\\(?:f?boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it|sf)|[mh]box|bm|boldsymbol"
@@ -35,7 +35,12 @@ UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}",
     r" \1 ",
 )
-SCRIPTS = (("([⁰¹²³⁴-⁹⁺⁻]+)", r"^{\1}"), ("([¼-¾⅐-⅞])", r" \1"), ("º", "°"))
+SCRIPTS = (
+    ("([⁰¹²³⁴-⁹⁺⁻]+)", r"^{\1}"),
+    ("([₀-₉]+)", r"_{\1}"),
+    ("([¼-¾⅐-⅞])", r" \1"),
+    ("º", "°"),
+)
 SPELLING_STEPS = (  # pattern, replacement
     (r"(?<=[0-9])(?:,\\!|\{,\}|\\,)\s*(?=[0-9]{3})", ","),  # thousands: 1{,}000
     (r"\^\s*(?:\\circ(?![a-z])|\{\s*\\circ\s*\})|\\(?:degree|circ)(?![a-z])", "°"),
@@ -50,12 +55,12 @@ SPELLING_STEPS = (  # pattern, replacement
         " ",
     ),
     (r"(?<![A-Za-z\\])(pi|sqrt|sin|cos|tan|log|ln)(?![a-z])", r"\\\1 "),
-    (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\\sqrt\s*(?:\(([^()]*)\)|([0-9]+))", r"\\sqrt{\1\2}"),  # √13
     (r"\s+(?=[\^_])", ""),
-    (
-        r"(?i)^\s*(?:(?:so|thus|hence|therefore),? )?(?:(?:the|my|final|correct|exact) +)*"
-        r"(?:answer|option|choice|solutions?|result|values?)\b *(?:(?:is|are)\b|(?=[^a-z])) *:?"
-        r"|答案[是为為]?:?",
+    (r"(?i)^\s*(?:so|thus|hence|therefore),?\s", ""),
+    (  # The correct answer is option C; not The value of x is
+        r"(?i)^(?:\s*(?:(?:the|my|final|correct|exact|right) +)*(?:answer|option|choice|solutions?"
+        r"|result|values?)\b *(?:(?:is|are)\b|(?! *[a-z]{2})) *:?)+|答案[是为為]?:?",
         "",
     ),
     (r"\s*=\s*", "="),
@@ -69,13 +74,14 @@ SPELLING_STEPS = (  # pattern, replacement
 )
 
 DENYING = rf"(?:(?i:(?<![a-z])(?:{DENIALS})(?![a-z]))|[不没沒非無无或])"
-CHANGING = rf"(?:{DENYING}|(?i:(?<![a-z])(?:{CHANGES}|and)(?![a-z]))|[約约負负半倍百千万萬亿億])"
+CHANGING = rf"(?:{DENYING}|(?i:(?<![a-z])(?:{CHANGES})(?![a-z]))|[約约負负半倍百千万萬亿億])"
 CLAUSE = re.compile(r"[.:]\s|\n|\\\\|,\s(?=[a-z]{2})|\\Rightarrow|\\implies|\b(?:so|then|hence)\b")
-SIDE = re.compile(  # of an equation, if it may name what is asked: x, f(3), 9 * 2; not 2x, x^2, 4
+SIDE = re.compile(  # of an equation, if it may name what is asked: m + n, f(3), 9 * 2; not 2x, x^2
     rf"(?s)(?!.*{DENYING})(?=.*[0-9].*[^0-9.].*[0-9])(?!.*[0-9][A-Za-z])"
     r"(?!.*(?<![A-Za-z'])(?!x ?[$0-9(])[B-HJ-Zb-z](?![A-Za-z'])).*"
-    rf"|(?!.*{CHANGING})(?:(?!\\sqrt)[^*/^|<>!~+0-9-]|(?<=[a-z]{{2}})-|_\{{?\w+\}}?"
-    r"|\^\{?-1\}?(?=\()|(?<=\b[fgh])\([0-9.-]+\))*"
+    rf"|(?!.*{CHANGING})(?:(?!\\sqrt)[^*/^|<>!~+0-9-]|_\{{?\w+\}}?"
+    r"|(?:(?<=[\w)}])|(?<=[\w)}] ))[+-](?= ?[A-Za-z\\(])"
+    r"|\^\{?-1\}?(?=\()|(?<=\b[A-Za-z])\([0-9.-]+\))*"
 )
 NUMBER_STEPS = (  # from LaTeX to a number
     (
@@ -91,7 +97,7 @@ NUMBER_STEPS = (  # from LaTeX to a number
     (r"[{}]", ""),
     (r"\s*\\(?:times|cdot)\s*", "*"),
     (r"(?<=[0-9]),(?=(?:[0-9]{3},)*[0-9]{3}(?![0-9]))", ""),
-    (r"(?<=[0-9])(?:E|\s*\*\s*10\^)(?=[+-]?[0-9])", "e"),
+    (r"(?<=[0-9])(?:E|\s*[*x]\s*10\^)(?=[+-]?[0-9])", "e"),
     (r"(?<![0-9.*^])10\^(?=[+-]?[0-9])", "1e"),
     (r"^([0-9.]+) ?: ?(?![0-5][0-9]$)([0-9.]+)$", r"\1/\2"),  # a ratio, not a time
     (r"(-?)\s*([$€£¥])\s*(?=[0-9.])", r" \2 \1"),  # -$5
@@ -113,7 +119,8 @@ UNIT_STEPS = (  # feet per second: ft/s; square meters: m^2
     (r"\b(c|m|k|)(?:enti|illi|ilo|)(m|g)(?:et(?:er|re)|ram)s?\b", r"\1\2"),
     (r"\b(h|s|min)(?:(?:ou)?rs?|ec(?:ond)?s?|utes?)\b", r"\1"),
     (r"\bf(?:oo|ee)t\b", "ft"),
-    (r"\bdegrees?\b", "°"),
+    (r"\binch(?:es)?\b", "in"),
+    (r"(?:\bdegrees?\b|°)(?: ?([CF])(?:elsius|ahrenheit)?\b)?", r"°\1"),
     (r"\bdollars?\b", "$"),
     (r"([^\W\d_]{2})s\b", r"\1"),
 )
@@ -153,7 +160,7 @@ ENCLOSED = rf"\s*([(\[{{])({BALANCED})([)\]}}])\s*(?:\\cup|$)"
 LIST_STEPS = (  # x \in [0, 1], (x, y) = (1, 2); \{1, 2\}; the rows of a matrix as a union
     (
         r"^[a-z] ?\\in(?![a-z])"
-        r"|^(?:[A-Za-z]|\([A-Za-z, ]+\))=(?=[(\[].*,.*[)\]]$|\\\{.*\}$|\\begin)",
+        r"|^(?:[A-Za-z]|\([A-Za-z, \\]+\))=(?=[(\[].*,.*[)\]]$|\\\{.*\}$|\\begin)",
         "",
     ),
     (r"\\([{}])", r"\1"),
@@ -198,15 +205,13 @@ def last_side(text: str) -> str:
 
 @lru_cache(maxsize=8192)
 def gold_type(gold: str) -> str:
-    """The type of a gold answer: number, percentage, quantity, or a name in TEXTS or FORMS."""
+    """The type of a gold answer: number, quantity, or a name in TEXTS or FORMS."""
     gold = spell(gold)
     value, unit = stated(gold)
     if value is None or re.match(r"[^\W\d_]|\(\D|.*=|.*[0-9][A-Za-z]$", gold):
         for name, form in (TEXTS | FORMS).items():
             if re.fullmatch(form.replace("…", BALANCED), gold):
                 return name
-    if "%" in unit:
-        return "percentage"
     return "quantity" if unit else "number"
 
 

@@ -14,11 +14,19 @@ from .verifier import Question
 
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 
-TEXT_STEPS = (
-    (  # B, (B), B: text, B. text; not A or B, A cat, A: water B: salt
-        r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]+(?=\s|$))(?!\s*(?:(?:or|and)\b|\(?[A-J][.):]\s))"
+LETTER_STEPS = (
+    (r" is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?$", ""),
+    (  # B, (B), B: text, B. text, B (text), B - text; not A or B, A cat, A: water B: salt
+        r"^\(?\s*([A-Za-z])\s*(?:(?:[.)]*:|[.)]* (?=[(-])|[.)]+(?=\s|$))"
+        r"(?!\W*(?:(?:or|and|not)\b|\(?[A-J](?:[.):]\s|\)?$)))"
         r"(?:(?!\s\(?[A-J][.):]\s)(?s:.))*)?$",
         r"\1",
+    ),
+)
+TEXT_STEPS = (
+    (  # (52)_8, 52 (base 8)
+        r"^\(?([0-9][0-9A-F]*)\)?(?:_\{?\(?|(?: in)? ?\(?base )([0-9]+)\)?\}?$",
+        r"\1_\2",
     ),
     (DOT, "*"),
     (r"[\s{},\"']|^\(|\)$|\.(?![0-9])|(?<=[A-Za-z)\]])_|\^(?=\{?[0-9]*[+-]\}?$)", ""),
@@ -43,7 +51,7 @@ ENTRY_STEPS = (
 )
 MEASURE = re.compile(
     r"(?<![\\A-Za-z])(?:(?:square|cubic) )?(?:(?:centi|milli|kilo)?(?:met(?:er|re)|gram)s?|[cmk]m"
-    r"|kg|(?<= )(?:m|m?g)|ft|feet|foot|in|inch(?:es)?|units?|degrees?|°)(?:\^[23])?$"
+    r"|kg|(?<= )(?:m|m?g)|ft|feet|foot|in|inch(?:es)?|units?|degrees?|radians?|°)(?:\^\{?[23]\}?)?$"
 )
 
 
@@ -59,15 +67,16 @@ def decide(completion: str, gold: str) -> bool | Question:
     answer = spell(answer)
     gold = spell(gold)
     if name in TEXTS:
+        if name == "letter":
+            answer, gold = (substitute(text, LETTER_STEPS) for text in (answer, gold))
         answer, gold = (substitute(text, TEXT_STEPS) for text in (answer, gold))
         return answer == gold or (name != "formula" and answer.casefold() == gold.casefold())
     if name in FORMS:
         return _entries(answer, gold, name)
     value, unit = stated(answer)
     expected, expected_unit = stated(gold)
-    if value != expected or ("%" in unit) != ("%" in expected_unit):
-        return False  # a percentage equals only a percentage
-    return not unit or unit[: len(expected_unit)] == expected_unit
+    same_unit = not unit or unit[: len(expected_unit)] == expected_unit  # or none is expected
+    return value == expected and same_unit
 
 
 def _entries(answer: str, gold: str, name: str) -> bool | Question:
