@@ -33,7 +33,7 @@ def test_the_report_leaves_the_first_step_out(overrides, answers):
 def test_completions_without_format_are_named_with_a_remedy():
     record = {"prompt": "1+1? <think>\n", "completions": ["2</think><answer>2</answer>", "2"]}
     assert trial.formed([record]) == "well formed: 1 of 2 completions"
-    assert "0 of 1 completions; see the prompt" in trial.formed([record | {"completions": ["2"]}])
+    assert "0 of 1 completions; if the task" in trial.formed([record | {"completions": ["2"]}])
 
 
 @pytest.mark.slow

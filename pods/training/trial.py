@@ -62,7 +62,10 @@ def formed(records: Iterable[JsonObject]) -> str:
     count = sum(map(rewards.is_well_formed, texts))
     line = f"well formed: {count} of {len(texts)} completions"
     if count == 0:
-        line += "; see the prompt above, and set task.system or sampling.max_completion_length"
+        line += (
+            "; if the task asks for the two blocks, see the prompt above, and set task.system or "
+            "sampling.max_completion_length"
+        )
     return line
 
 
