@@ -22,12 +22,14 @@ DENIALS = (
 )
 CHANGES = (  # words that deny, change or doubt what stands beside them
     DENIALS + "|unless|maybe|perhaps|possibly|probably|(?:un)?likely|doubt|might|may|could|should"
-    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly|(?:over|above|than|times)(?=\W*[0-9])"
+    r"|guess|about|around|approx|approximately|roughly|circa|close|almost|nearly"
+    r"|(?:over|above|than|times)(?=\W*[0-9])"
     "|least|most|exceeds?|minimum|maximum|another|other|half|halves|twice|double"
     "|thirds?|quarters?|fifths?|(?:four|six|seven|eigh|nin)ths|(?:ten|hundred|thousand)(?:th)?s?"
     "|dozens?|[mb]illion|trillion|lakh|crore|divided|multiplied|modulo|mod|(?:square|cube|power) of"
     "|squared|cubed|root|sqrt|sin|cos|tan|log|ln|pi|reciprocal|minus|plus|negative|below|under"
-    "|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure|uncertain"
+    "|zero|ago|debt|ow(?:e|es|ed)|loss|short|less|fewer|lower|behind|factorial|inverse|unsure"
+    "|uncertain"
 )
 UNWRAP = (  # boxes and fonts, which may stand in each other
     r"\\(?:f?boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it|sf)|[mh]box|bm|boldsymbol"
