@@ -82,12 +82,13 @@ def assert_base(base: str, capsys: Any) -> None:
     assert card.data.base_model is None  # only of the hub
 
 
-def test_the_card_names_a_base_of_the_hub():
+def test_the_card_names_a_base_of_the_hub_and_the_price_list_of_its_minutes():
     config = export.ExportConfig.model_construct(run="r", merge=False, checkpoint="last")
     target = Target(Store(Path("results"), "r"), weights=Path("checkpoints/fake/checkpoint-2"))
-    training = quickstart_config("model.path=Qwen/Qwen3-0.6B")
+    training = quickstart_config("model.path=Qwen/Qwen3-0.6B", "clock=l40s", "algorithm=thin")
     card = ModelCard(export.card(config, training, target, "Qwen/Qwen3-0.6B", "prompt"))
     assert card.data.base_model == "Qwen/Qwen3-0.6B"
+    assert "minutes (priced: l40s) with `algorithm=thin`" in card.text
 
 
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings", "ignore:Setting `save_emb")

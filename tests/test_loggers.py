@@ -60,6 +60,12 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
     assert others[1] == "step 4  accuracy 0.750, greedy 0.500  (validation split, 16 s of training)"
 
 
+def test_the_console_names_the_price_list_of_its_seconds(capsys):
+    write = logs.Console(compose("clock=l40s", "budget.train_seconds=40"))
+    write(1, {"train_seconds": 10.0, "wall_seconds": 600.0}, STEP)
+    assert capsys.readouterr().err.endswith("25% done, about 30 s left (priced: l40s)\n")
+
+
 def test_metrics_and_events_have_every_step(tmp_path):
     log(tmp_path, range(1, 6), "logger=[tensorboard]").close()
     assert files.read_lines(tmp_path / "metrics.jsonl")[4] == {"step": 5, "train_seconds": 5.0}

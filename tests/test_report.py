@@ -156,6 +156,13 @@ def test_seconds_of_a_price_list_are_said_to_be_priced():
     assert made(f"run={NAME}", NAME).count(f"<p>Seconds of {NAME} are priced: l40s.</p>") == 2
 
 
+def test_accuracy_of_validation_questions_is_said_to_be_so():
+    assert "validation questions" not in made(f"run={NAME}", NAME)
+    config = quickstart_config(f"run={NAME}", "evaluation.split=validation").model_dump()
+    (Path("checkpoints") / NAME / ".hydra" / "config.yaml").write_text(json.dumps(config))
+    assert f"Accuracy of {NAME} is of validation questions." in made(f"run={NAME}", NAME)
+
+
 def test_labels_are_data():
     hostile = "_<b>$x$</b>"  # matplotlib hides labels that begin with _
     lines = [{"step": k, "train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)]

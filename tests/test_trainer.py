@@ -21,9 +21,15 @@ from pods.models.policy import load_tokenizer, load_transformers
 from pods.runs.folder import RunFolder
 from pods.scoring import Rewards
 from pods.tasks import encode_prompts
-from pods.training import logs
+from pods.training import logs, loop
 from pods.training.build import build_trainer
-from pods.training.loop import RunCallback, Stop, restore_signals, schedule_by_clock
+from pods.training.loop import (
+    COPIES,
+    RunCallback,
+    Stop,
+    restore_signals,
+    schedule_by_clock,
+)
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY, Faulty
@@ -302,6 +308,19 @@ def test_a_step_that_fails_leaves_history_and_order_as_they_were():
         trainer.train()
     assert [visit.step for visits in trainer.history.values() for visit in visits] == [0, 0, 0]
     assert trainer.fresh_used == 1
+
+
+def test_a_signal_that_uv_passes_on_again_is_not_a_second_one(monkeypatch):
+    """Under `timeout` or a scheduler the process group gets it, and `uv run` sends another."""
+    ended = []
+    monkeypatch.setattr(loop, "end_at_once", ended.append)
+    stop = Stop(compose(), Clock())
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+        stop.receive(number, None)
+    assert (stop.received, ended) == (signal.SIGINT, [])
+    stop.arrived[signal.SIGTERM] -= COPIES
+    stop.receive(signal.SIGTERM, None)
+    assert ended == [signal.SIGTERM]
 
 
 def test_a_signal_that_is_ignored_stays_so():

@@ -166,10 +166,13 @@ def act(step, signals):
             [child.kill() for child in multiprocessing.active_children()]
         for _ in range(signals):
             os.killpg(os.getpgrp(), signal.SIGINT)  # the engine too, as the terminal would
-            time.sleep(0.2)
+            time.sleep(1.1)  # a signal that comes sooner is a copy
+    timer = threading.Timer(0.03, interrupt)
     if now:
-        threading.Timer(0.03, interrupt).start()
+        timer.start()
     yield step.prompts, step.n
+    if now:
+        timer.join()
     yield step.prompts, step.n
     return range(step.budget)
 """

@@ -79,26 +79,28 @@ def step_sections(
     tables = []
     points = []  # of the curves
     notes: set[str] = set()
-    means: set[str] = set()
+    of_curves: set[str] = set()  # further notes
     for label, runs in methods.items():
         for run in runs:
             config = saved_config(output_dir / run)
             clock = config.get("clock")
             if isinstance(clock, dict):
                 notes.add(f"Seconds of {run} are priced: {clock['name']}.")
+            if config.get("evaluation", {}).get("split") == "validation":
+                of_curves.add(f"Accuracy of {run} is of validation questions.")
             table = pandas.DataFrame(files.read_lines(output_dir / run / "metrics.jsonl"))
             tables.append(table.assign(method=label))
             every = -(-len(table) // POINTS)
             if every > 1:  # a browser cannot draw a hundred thousand
                 table = table.groupby(table.index // every).mean(numeric_only=True)
-                means.add(f"A point of {run} is the mean of {every} steps.")
+                of_curves.add(f"A point of {run} is the mean of {every} steps.")
             table = pandas.concat([pandas.DataFrame(base_scores(config, results_dir)), table])
             points.append(table.assign(method=label, run=run))
     steps = pandas.concat(tables)
     if steps.empty:
         return []
     note = " ".join(sorted(notes))
-    drawn = " ".join([note, *sorted(means)])
+    drawn = " ".join([note, *sorted(of_curves)])
     return [
         {"title": "Curves", "note": drawn, **charts(pandas.concat(points))},
         {"title": "Seconds of a step, by phase", "note": note, "rows": phase_rows(steps)},

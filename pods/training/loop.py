@@ -48,6 +48,7 @@ from pods.training.watch import Watch
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the run is saved after the step and ends
 WARNING = (signal.SIGUSR1, signal.SIGUSR2)  # of a scheduler: saved after the step, and it goes on
+COPIES = 1.0  # s: `timeout`, a scheduler or a launcher, and `uv run`, each pass the same signal on
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Stop:
     warned: int = 0  # the same two for a signal of WARNING
     warning: int = 0
     former: dict[int, Any] = field(default_factory=dict)  # signal -> its handler before the run
+    arrived: dict[int, float] = field(default_factory=dict)  # signal -> when it first came, in s
 
     def handle_signals(self) -> None:
         """Until `restore_signals` ends. One that is ignored stays so: SIGHUP under nohup."""
@@ -70,11 +72,12 @@ class Stop:
                 self.former[number] = signal.signal(number, handler)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the first signal: the step is finished; a second one ends the process, but
-        for SIGHUP, which a terminal and its shell may both send."""
+        """The handler of the signals that end a run: the step is finished. The same signal after
+        COPIES seconds ends the process, but for SIGHUP: a shell may take longer to pass it on."""
         self.received = number
-        if number != signal.SIGHUP:
-            signal.signal(number, end_at_once)
+        now = time.monotonic()
+        if now - self.arrived.setdefault(number, now) >= COPIES and number != signal.SIGHUP:
+            end_at_once(number)
 
     def warn(self, number: int, frame: FrameType | None) -> None:
         self.warned = number
@@ -333,7 +336,7 @@ def schedule_by_clock(
     scheduler.lr_lambdas = by_clock * len(scheduler.lr_lambdas)
 
 
-def end_at_once(number: int, frame: FrameType | None) -> None:
+def end_at_once(number: int) -> None:
     """A second signal ends the process and its engine, which takes no signal but SIGKILL."""
     with suppress(OSError):  # the terminal may be gone
         os.write(2, b"a second signal: ended at once; run again to resume from the checkpoint\n")
