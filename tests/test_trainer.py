@@ -24,7 +24,7 @@ from pods.tasks import encode_prompts
 from pods.training import logs, loop
 from pods.training.build import build_trainer
 from pods.training.loop import (
-    COPIES,
+    DUPLICATE_SECONDS,
     RunCallback,
     Stop,
     restore_signals,
@@ -318,7 +318,7 @@ def test_a_signal_that_uv_passes_on_again_is_not_a_second_one(monkeypatch):
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         stop.receive(number, None)
     assert (stop.received, ended) == (signal.SIGINT, [])
-    stop.arrived[signal.SIGTERM] -= COPIES
+    stop.arrived[signal.SIGTERM] -= DUPLICATE_SECONDS
     stop.receive(signal.SIGTERM, None)
     assert ended == [signal.SIGTERM]
 

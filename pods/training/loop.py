@@ -48,7 +48,9 @@ from pods.training.watch import Watch
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the run is saved after the step and ends
 WARNING = (signal.SIGUSR1, signal.SIGUSR2)  # of a scheduler: saved after the step, and it goes on
-COPIES = 1.0  # s: `timeout`, a scheduler or a launcher, and `uv run`, each pass the same signal on
+DUPLICATE_SECONDS = (
+    1.0  # `timeout` signals the whole group, and `uv run` passes the signal on again
+)
 
 
 @dataclass
@@ -72,11 +74,12 @@ class Stop:
                 self.former[number] = signal.signal(number, handler)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the signals that end a run: the step is finished. The same signal after
-        COPIES seconds ends the process, but for SIGHUP: a shell may take longer to pass it on."""
+        """The handler of the signals that end a run: the step is finished. The same signal again,
+        DUPLICATE_SECONDS later, ends the process; not SIGHUP, which a shell may pass on late."""
         self.received = number
         now = time.monotonic()
-        if now - self.arrived.setdefault(number, now) >= COPIES and number != signal.SIGHUP:
+        first = self.arrived.setdefault(number, now)
+        if now - first >= DUPLICATE_SECONDS and number != signal.SIGHUP:
             end_at_once(number)
 
     def warn(self, number: int, frame: FrameType | None) -> None:
