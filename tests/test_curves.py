@@ -73,8 +73,12 @@ def test_marks_of_measured_times(seconds, samples):
 
 
 def test_the_mean_is_over_runs_of_the_mean_over_repeats(tmp_path):
-    with pytest.raises(Absent, match=r"matches grpo-\*, pods-\*"):
+    with pytest.raises(Absent, match=r"matches grpo-\*, pods-\*; run evaluate_run"):
         read(tmp_path)
+    (tmp_path / "grpo-Run1.json").write_text("{")
+    with pytest.raises(Absent, match="; the reasons are above"):
+        read(tmp_path)
+    (tmp_path / "grpo-Run1.json").unlink()
     run_file(tmp_path, "grpo-Run2", [[0.2, 0.4], 0.5, 0.6, 0.7])
     run_file(tmp_path, "grpo-Run10", [[0.5] * 7, 0.5, 0.8, 0.9])
     base_file(tmp_path, "base-toy", 0.1)
