@@ -109,14 +109,13 @@ def card(
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
     settings = yaml.safe_dump(training.model_dump(exclude=marked("private")), sort_keys=False)
-    clock = training.clock
     ticks = re.findall("`+", prompt + settings)  # a prompt may hold the end of its own block
     return template.format(
         fence="`" * max(3, 1 + max(map(len, ticks), default=0)),
         head=yaml.safe_dump({**head, "pipeline_tag": "text-generation"}),
         model=training.model.name,
         minutes=target.meta.get("train_seconds", 0) / 60,
-        price_list="" if clock == "measured" else f" (priced: {clock.name})",
+        price_note=training.price_note,
         algorithm=training.algorithm,
         commit=results.facts_of(target.weights.parent / "meta.json").get("git_commit"),
         form="the whole model" if config.merge else f"a LoRA adapter of {base}",

@@ -366,6 +366,11 @@ class TrainConfig(Section):
     loss: LossKeys
     trl: Annotated[Parameters, Facts(resumable=("use_vllm.", "vllm_mode.", "vllm_server_"))]
 
+    @property
+    def price_note(self) -> str:
+        """What follows training seconds in a text: " (priced: l40s)", nothing if measured."""
+        return "" if self.clock == "measured" else f" (priced: {self.clock.name})"
+
     def moved(self, path: str | None, data_dir: str | None = None) -> "TrainConfig":
         """With the places of model and data that a command replaces."""
         model = self.model.model_copy(update={"path": path or self.model.path})

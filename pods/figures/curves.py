@@ -148,11 +148,11 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
         wanted = chain(
             figure.wandb_export or [], *(method.runs for method in figure.series.values())
         )
-        cause = "run evaluate_run.py first, or set another results_dir"
+        advice = "run evaluate_run.py first, or set another results_dir"
         if left_out:
-            cause = "the reasons are above"
+            advice = "the reasons are above"
         raise Absent(
-            f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}; {cause}"
+            f"{name}: no usable file in results_dir={folder} matches {', '.join(wanted)}; {advice}"
         )
     if len(present) < fewest:
         raise Absent(f"{name}: only {present[0].label} has results, two methods are needed")

@@ -205,13 +205,12 @@ class Console:
         if wall_seconds - self.printed_at >= EVERY or share >= 1:
             self.printed_at = wall_seconds
             phases = [f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES]
-            clock = self.config.clock
-            price_list = "" if clock == "measured" else f" (priced: {clock.name})"
             ranks.say(
                 f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}  "
                 f"kept variance {metrics.get('kept/reward_variance', 0):.3f}  "
                 f"{' '.join(phases)}  "
-                f"{share:.0%} done, about {seconds / share - seconds:.0f} s left{price_list}"
+                f"{share:.0%} done, about {seconds / share - seconds:.0f} s left"
+                f"{self.config.price_note}"
             )
 
     def share(self, step: int, metrics: Metrics) -> float:

@@ -48,9 +48,8 @@ from pods.training.watch import Watch
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the run is saved after the step and ends
 WARNING = (signal.SIGUSR1, signal.SIGUSR2)  # of a scheduler: saved after the step, and it goes on
-DUPLICATE_SECONDS = (
-    1.0  # `timeout` signals the whole group, and `uv run` passes the signal on again
-)
+# `timeout` signals the whole process group, and `uv run` then passes the signal on again.
+DUPLICATE_SECONDS = 1.0
 
 
 @dataclass
