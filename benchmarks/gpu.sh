@@ -23,5 +23,4 @@ part scores evaluate_run.py run=gpu temperature=0 questions=64
 part speed-vllm $trial engine=vllm "$@"
 part speed-16bit $trial engine=unsloth model.load_in_4bit=false "$@"
 part speed-standby $trial engine=unsloth model.load_in_4bit=false vllm.standby=true "$@"
-part signal scripts/plan.py run=gpu
 [ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}"; exit 1; }

@@ -27,6 +27,8 @@ def main() -> None:
     if name in ("-h", "--help"):
         print(USAGE)
         return
+    if name == "plan":
+        _refuse("plan: was removed; docs/algorithms.md, Which sizes, says what to try first")
     if name not in COMMANDS:
         _refuse(f"{name}: no command; one of {', '.join(COMMANDS)}")
     if find_spec("hydra") is None:

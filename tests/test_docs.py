@@ -30,7 +30,7 @@ PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 OURS = re.compile(r" train\.py|evaluate_run\.py|scripts/")
 PROSE = [page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
-FOLDERS = {"chat": "checkpoint", "export": "checkpoint", "plan": "checkpoint"}
+FOLDERS = {"chat": "checkpoint", "export": "checkpoint"}
 
 
 def anchors(page: Path) -> set[str]:

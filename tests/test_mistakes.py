@@ -103,8 +103,8 @@ KEYS = {  # command: what the line begins with
     "report.py run=absent": "run=absent",
     "report.py run=../x/r": "run=../x/r",
     "report.py figure=all": "figure=all",
-    "plan.py": "run",
-    "plan.py acc=.5": "acc=.5",
+    "chat.py": "run",
+    "chat.py acc=.5": "acc=.5",
     "chat.py run=old": "checkpoints/old",
 }
 

@@ -157,6 +157,7 @@ def test_the_commands_name_each_other(installed, tmp_path):
     [
         ([], 0, "pods <command> key=value"),
         (["tain"], 2, "pods: tain: no command; one of train, evaluate, plot"),
+        (["plan"], 2, "pods: plan: was removed; docs/algorithms.md"),
     ],
 )
 def test_a_word_that_is_no_command_is_refused(installed, tmp_path, arguments, code, said):

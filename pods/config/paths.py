@@ -14,7 +14,6 @@ COMMANDS = {
     "plot": "scripts/plot.py",
     "speedup": "scripts/speedup.py",
     "report": "scripts/report.py",
-    "plan": "scripts/plan.py",
     "chat": "scripts/chat.py",
     "export": "scripts/export.py",
     "inspect": "scripts/inspect_run.py",

@@ -1,18 +1,13 @@
 """The trainer of a run: every argument of TRL's by value, our data, rewards and engine."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from omegaconf import OmegaConf
-from peft import load_peft_weights, set_peft_model_state_dict
 from transformers import PreTrainedModel, PrinterCallback
-from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from pods import ranks
 from pods.clock import Clock
@@ -21,11 +16,9 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Engine, choose
 from pods.engines.trl import generation_arguments, reset_generation
-from pods.models import is_adapter
-from pods.models.policy import Policy, load_tokenizer
+from pods.models.policy import Policy
 from pods.pods_config import PodsConfig
 from pods.scoring import Rewards
-from pods.tasks import splits
 from pods.trainer import PodsTrainer
 from pods.training.engine_sampler import EngineSampler
 
@@ -101,36 +94,6 @@ def build_trainer(
     refuse_changes(arguments, wanted)  # again: Unsloth's constructor changes some
     policy.tokenizer.padding_side = "left"  # Unsloth's constructor sets right; checkpoints keep it
     return trainer
-
-
-@contextmanager
-def trainer_at(
-    config: TrainConfig,
-    load: Callable[[TrainConfig, Tokenizer], Policy],
-    weights: Path | None,
-    step: int,
-) -> Iterator[PodsTrainer]:
-    """The trainer of a run with a checkpoint's weights, None: the base's, for scripts/plan.py."""
-    with ExitStack() as stack:
-        ranks.start()
-        adapter = weights if weights and is_adapter(weights) else None
-        if weights and not adapter:
-            config = config.moved(str(weights))
-        tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
-        questions = splits.load_prompts(config, tokenizer)
-        rewards = stack.enter_context(Rewards(config.rewards))
-        policy = load(config, tokenizer)
-        engine = choose.build_for_training(config, policy)
-        if engine is not None:
-            stack.enter_context(engine)
-        trainer = build_trainer(config, policy, questions, rewards, engine, Clock())
-        if adapter:
-            tensors = load_peft_weights(str(adapter), device=str(trainer.accelerator.device))
-            set_peft_model_state_dict(trainer.model, tensors)
-        trainer.state.global_step = step
-        sampler = trainer.sampler
-        sampler.keeps_logprobs = sampler.guard is not None  # an algorithm may read them
-        yield trainer
 
 
 def train_in_float32(model: PreTrainedModel) -> None:
