@@ -7,6 +7,7 @@ is a process of train.py; what is stored is not repeated, one that was stopped g
 """
 
 import fcntl
+import itertools
 import json
 import re
 import shutil
@@ -83,18 +84,22 @@ def main(config: BoardConfig) -> None:
         for seed in seeds
     ]
     results = run(config, wanted)
-    accuracies = {}
+    accuracies, adjusted = {}, {}
     text = ""
     for metric, title in ranking.TITLES.items():
         values = np.array([results[training][metric] for training in wanted])
         by_arm = values.reshape(len(cells), len(seeds), ranking.EVALUATIONS)
         accuracies[metric] = dict(zip(cells, by_arm, strict=True))
-        text += f"{config.world}: {title}\n\n{ranking.table(cells, accuracies[metric])}\n\n"
+        adjusted[metric] = adjusted_p_values(config, results, [*cells], metric)
+        table = ranking.table(cells, accuracies[metric], adjusted[metric])
+        text += f"{config.world}: {title}\n\n{table}\n\n"
+    text += "p: of the t test, Holm's correction over the variants and prices with both results\n"
     files.write_atomic(config.out_dir / f"board-{config.world}.md", text)
     print(text)
     if not config.algorithm:
         return
-    print(ranking.sentence(config.algorithm, accuracies["accuracy"]))
+    p = adjusted["accuracy"].get((config.algorithm, "pods"))
+    print(ranking.sentence(config.algorithm, accuracies["accuracy"], p))
     if config.as_json:
         result = {
             "arm": config.algorithm,
@@ -112,6 +117,36 @@ def cell_of(config: BoardConfig, arm: str, place: str) -> Cell:
         return config.cell
     cells = config.arms.get(arm, config.arms["pods"]).cells
     return cells.get(place, cells["sums"])
+
+
+def adjusted_p_values(
+    config: BoardConfig, results: dict[Training, Any], arms: list[str], metric: str
+) -> dict[tuple[str, str], float]:
+    """p value of each (arm, rival) here. The family of Holm's correction is one pair of arms in
+    all worlds and at all prices in which both have results of these seeds."""
+    seeds = SEEDS[: config.seeds]
+    settings = {(t.budget, t.clock, t.world) for t in results}
+    adjusted = {}
+    for arm, rival in itertools.product(arms, ranking.RIVALS):
+        raw = {}
+        for budget, clock, world in settings:
+            place = world if clock == "l40s" else clock
+            pair = [
+                [
+                    Training(a, cell_of(config, a, place), seed, budget, clock, world)
+                    for seed in seeds
+                ]
+                for a in (arm, rival)
+            ]
+            if all(training in results for side in pair for training in side):
+                averages = np.array([[np.mean(results[t][metric]) for t in side] for side in pair])
+                p = ranking.p_value(*averages)
+                if p is not None:
+                    raw[budget, clock, world] = p
+        here = ranking.holm(raw).get((config.budget, config.clock, config.world))
+        if here is not None:
+            adjusted[arm, rival] = here
+    return adjusted
 
 
 def run(config: BoardConfig, wanted: list[Training]) -> dict[Training, Any]:

@@ -25,22 +25,20 @@ class Cell(NamedTuple):
     rate: float
 
 
-def sentence(arm: str, accuracies: Accuracies) -> str:
-    """What the interval of the difference from PODS allows to say."""
+def sentence(arm: str, accuracies: Accuracies, p: float | None) -> str:
+    """What the difference from PODS and its adjusted p value allow to say."""
     result = ahead(arm, "pods", accuracies)
-    low, high = result.ci95 or (0, 0)
     verdict = "cannot be told from pods"
-    if low > 0:
-        verdict = "ahead of pods"
-    if high < 0:
-        verdict = "behind pods"
+    if p is not None and p < 0.05:
+        verdict = "ahead of pods" if result.difference > 0 else "behind pods"
     return f"{arm} - pods, temperature 1: {points(result)}: {verdict}"
 
 
-def table(cells: dict[str, Cell], accuracies: Accuracies) -> str:
+def table(
+    cells: dict[str, Cell], accuracies: Accuracies, adjusted: dict[tuple[str, str], float]
+) -> str:
     """A row for each arm, the best first: mean over evaluations and seeds, differences in points,
-    and their p values."""
-    adjusted = {rival: holm(rival, accuracies) for rival in RIVALS}
+    and their adjusted p values, by (arm, rival)."""
     rows = []
     for arm in sorted(cells, key=lambda arm: -accuracies[arm].mean()):
         row = {
@@ -50,7 +48,7 @@ def table(cells: dict[str, Cell], accuracies: Accuracies) -> str:
         }
         for rival in RIVALS:
             result = ahead(arm, rival, accuracies)
-            p = adjusted[rival].get(arm)
+            p = adjusted.get((arm, rival))
             row[f"- {rival}, points"] = points(result)
             row[f"p, {rival}"] = "-" if p is None else f"{p:.2g}"
         rows.append(row)
@@ -67,15 +65,16 @@ def ahead(arm: str, rival: str, accuracies: Accuracies) -> Difference:
     return difference(accuracies[rival].mean(axis=1), accuracies[arm].mean(axis=1), paired=True)
 
 
-def holm(rival: str, accuracies: Accuracies) -> dict[str, float]:
-    """p values of the arms that differ from the rival, adjusted for their number (Holm 1979):
-    of k ascending p values the i-th from 0 becomes the largest of p_j (k - j), j <= i, and 1."""
-    averages = {arm: values.mean(axis=1) for arm, values in accuracies.items() if len(values) > 1}
-    raw = {
-        arm: ttest_rel(average, averages[rival]).pvalue
-        for arm, average in averages.items()
-        if not np.array_equal(average, averages[rival])
-    }
+def p_value(averages: np.ndarray, rivals: np.ndarray) -> float | None:
+    """Of the t test on differences paired by seed; None for one seed or for equal averages."""
+    if len(averages) < 2 or np.array_equal(averages, rivals):
+        return None
+    return ttest_rel(averages, rivals).pvalue
+
+
+def holm(raw: dict[Any, float]) -> dict[Any, float]:
+    """p values adjusted for their number (Holm 1979): of k ascending p values the i-th from 0
+    becomes the largest of p_j (k - j), j <= i, and 1."""
     ascending = pandas.Series(raw, dtype=float).sort_values()
     factors = np.arange(len(ascending), 0, -1)  # k - j
     return (ascending * factors).clip(upper=1).cummax().to_dict()

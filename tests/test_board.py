@@ -149,20 +149,38 @@ def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, cap
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
-    rng = np.random.default_rng(0)
-    accuracies = {
-        arm: rng.normal(mean, 1, (8, 3)) for arm, mean in (("grpo", 0), ("a", 2), ("b", 0.1))
-    }
-    raw = {a: ttest_rel(accuracies[a].mean(1), accuracies["grpo"].mean(1)).pvalue for a in "ab"}
-    adjusted = ranking.holm("grpo", accuracies)
-    assert adjusted == pytest.approx({"a": 2 * raw["a"], "b": max(2 * raw["a"], raw["b"])})
+    adjusted = ranking.holm({"a": 0.02, "b": 0.03, "c": 0.6})
+    assert adjusted == pytest.approx({"a": 0.06, "b": 0.06, "c": 0.6})
+
+
+def test_the_family_of_a_p_value_is_a_pair_of_arms_in_all_variants_and_prices():
+    config = config_of(f"results_dir={ROOT / 'benchmarks/results/board'}", "output_dir=none")
+    stored = board.stored(config)
+    raw = {}
+    for place in config.arms["pods"].cells:
+        sides = []
+        for arm in ("pods", "grpo"):
+            cell = config.arms[arm].cells[place]
+            rows = [
+                (t.seed, np.mean(row["accuracy"]))
+                for t, row in stored.items()
+                if (t.arm, t.cell) == (arm, cell) and t.seed < 110
+                if place == (t.world if t.clock == "l40s" else t.clock)
+            ]
+            sides.append([accuracy for _, accuracy in sorted(rows)])
+        raw[place] = ttest_rel(*sides).pvalue
+    adjusted = board.adjusted_p_values(config, stored, ["pods"], "accuracy")
+    assert len(raw) == 8
+    assert adjusted == {("pods", "grpo"): pytest.approx(ranking.holm(raw)["sums"])}
 
 
 def test_one_seed_has_no_number_without_an_interval():
     accuracies = {arm: np.full((1, 12), 0.5) for arm in ("grpo", "pods", "mine")}
     cells = dict.fromkeys(accuracies, ranking.Cell(1, 2, 2, 1e-3))
-    assert ranking.table(cells, accuracies).count("- (one seed)") == 6
-    assert ranking.sentence("mine", accuracies).endswith("- (one seed): cannot be told from pods")
+    assert ranking.table(cells, accuracies, {}).count("- (one seed)") == 6
+    assert ranking.sentence("mine", accuracies, None).endswith(
+        "- (one seed): cannot be told from pods"
+    )
 
 
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path, monkeypatch, capsys):
