@@ -27,6 +27,7 @@ PAGES = [*(ROOT / name for name in NAMES), *sorted((ROOT / "docs").glob("*.md"))
 README = PAGES[0].read_text()
 CODE = re.compile(r"```.*?```", re.DOTALL)
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+TRL_SCRIPT = next(code for code in PYTHON.findall(README) if "PodsTrainer(" in code)
 OURS = re.compile(r" train\.py|evaluate_run\.py|scripts/")
 PROSE = [page for page in PAGES if page.stem in ("README", "commands", "cluster", "paper", "files")]
 NOT_CONFIG = ("hydra", "CUDA_VISIBLE_DEVICES")
@@ -52,7 +53,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 
 def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path):
-    script = PYTHON.findall(README)[0]
+    script = TRL_SCRIPT
     assert script.count("max_steps=50") == 1
     (tmp_path / "sums.py").write_text(script.replace("max_steps=50", "max_steps=2"))
     processes.run(tmp_path, script=tmp_path / "sums.py")

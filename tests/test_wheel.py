@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from pods.runs import checkpoints, results
 from tests.conftest import ROOT
-from tests.test_docs import PYTHON, README
+from tests.test_docs import TRL_SCRIPT
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 LIBRARY = """
@@ -100,7 +100,7 @@ def script(folder: Path, text: str) -> Path:
 @pytest.mark.slow
 def test_the_library_and_a_trl_script_work_beside_a_users_rewards_py(installed, tmp_path):
     """The script is README's, with an own algorithm."""
-    text = PYTHON.findall(README)[0].replace("=50,", "=2,")
+    text = TRL_SCRIPT.replace("=50,", "=2,")
     assert text.count("max_steps=2") == 1
     (tmp_path / "halves.py").write_text(HALVES)
     own = text.replace('"sums",', '"sums", algorithm="halves.py:halves",')
