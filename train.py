@@ -16,10 +16,9 @@ from omegaconf import DictConfig
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
-from pods.config import cards
 from pods.config.command import command
 from pods.config.keys import TrainConfig
-from pods.models import locate
+from pods.models import card, locate
 
 
 def resolve(config: DictConfig) -> dict[str, str]:
@@ -51,7 +50,7 @@ def main(config: TrainConfig) -> None:
     from pods.training import trial
 
     if config.card:
-        return print(cards.report(config, locate(config.model.path)))
+        return print(card.report(config, locate(config.model.path)))
     if config.trial:
         return trial.run(config, train)
     train(config)

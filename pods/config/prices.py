@@ -6,14 +6,18 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.config.cards import PRICES
 from pods.config.errors import UserError, one_line
 from pods.config.keys import Prices
 from pods.config.mistakes import validated
+from pods.config.paths import CONFIG_DIR
+
+PRICES: dict[str, dict[str, float]] = yaml.safe_load((CONFIG_DIR / "_cards.yaml").read_text())[
+    "prices"
+]
 
 
 def read_prices(clock: str) -> Prices:
-    """Those of clock=<name of cards.PRICES> or clock=<file.yaml>. Raises UserError."""
+    """Those of clock=<name of PRICES> or clock=<file.yaml>. Raises UserError."""
     file = Path(clock)
     if clock not in PRICES and not file.is_file():
         names = ", ".join(sorted(PRICES))

@@ -12,10 +12,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from pods.config import cards
-from pods.config.cards import CARDS, SHAPES
 from pods.config.errors import UserError
 from pods.config.prices import read_prices
+from pods.models import card as cards
+from pods.models.card import CARDS, SHAPES
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY

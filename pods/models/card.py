@@ -1,5 +1,5 @@
-"""What a training takes on a card, from the model's shape: `train.py trial=true card=l40s`; and the
-price lists of `clock=`. Imports no torch, reads no weights.
+"""What a training takes on a card, from the model's shape: `train.py trial=true card=l40s`. Imports
+no torch, reads no weights.
 
 Bytes (2^30 of them are a GiB), for a base of L weights in the layers and V H in the head:
 
@@ -71,7 +71,6 @@ class Card:
 
 
 TABLES = yaml.safe_load((CONFIG_DIR / "_cards.yaml").read_text())
-PRICES: dict[str, dict[str, float]] = TABLES["prices"]  # those of clock=<name>
 CARDS = {name: Card(**values) for name, values in TABLES["cards"].items()}
 
 
@@ -299,7 +298,7 @@ def estimate(config: TrainConfig, location: str) -> dict[str, Any]:
             "memory at the longest prompts and completions, one card, one round of generation",
             "vLLM generates with CUDA graphs, and nothing else runs on the card",
             f"an update reaches {UTILISATION:.0%} of {card.operations / 1e12:g} TFLOP/s, a decode "
-            f"step reads {card.bandwidth / 1e12:g} TB/s; estimates, see pods/config/cards.py",
+            f"step reads {card.bandwidth / 1e12:g} TB/s; estimates, see pods/models/card.py",
         ],
     }
 
