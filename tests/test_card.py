@@ -1,7 +1,6 @@
 """trial=true card=<name>: the estimate against the published runs and a card that was seen, shapes
 against real models, and what the command prints."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -14,14 +13,20 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from pods.config.errors import UserError
 from pods.config.prices import read_prices
-from pods.models import card as cards
-from pods.models.card import CARDS, SHAPES
+from pods.models import card
+from pods.models.card import SHAPES
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY
 
 QWEN = SHAPES["Qwen/Qwen2.5-3B-Instruct"]
 SETTING = ("experiment=gsm8k_qwen", "model.load_in_4bit=true")
+
+
+def estimate(config, name):
+    config.card = name
+    config.as_json = True
+    return json.loads(card.report(config, config.model.path))
 
 
 def config_of(monkeypatch, *overrides):
@@ -46,38 +51,30 @@ def test_the_price_lists_keep_their_numbers(prices, expected):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "seen", "lengths"),
+    ("card", "kept", "tokens", "seen"),
     [
-        ([], 10.3, (100, 230, 1.5 * 230)),
-        (["algorithm=grpo"], 7.4, (100, 285, 1.35 * 285)),
+        ("l40s", 16, 345, 10.1),
+        ("l40s", None, 385, 7.6),
+        ("h200", 16, 512, 7.1 + 0.99),
     ],
-    ids=["PODS", "GRPO"],
+    ids=["PODS", "GRPO", "H200"],
 )
-def test_the_published_steps_on_an_l40s_are_met_within_30_percent(
-    monkeypatch, overrides, seen, lengths
-):
-    """Mean lengths of the published results; the longest of 64 and of 16 if lengths of a question
-    vary by a fifth. The bitsandbytes of that time wrote all 4-bit weights out."""
-    config = config_of(monkeypatch, *overrides)
-    if overrides:
+def test_the_steps_that_were_seen_are_in_the_range(monkeypatch, card, kept, tokens, seen):
+    """The published steps on an L40S, with the longest of their completions, and a trial on an H200
+    (docs/gpu.md)."""
+    config = config_of(monkeypatch, f"sampling.max_completion_length={tokens}")
+    if kept is None:
         config.rollouts_per_prompt = config.kept_per_prompt = 16
-    n, m = config.rollouts_per_prompt, config.kept_per_prompt
-    prices = read_prices("l40s")
-    assert prices.fixed + prices.generate * n + prices.update * m == pytest.approx(seen, rel=0.01)
-    card = dataclasses.replace(CARDS["l40s"], rows=0)
-    phases = cards.seconds(config, QWEN, card, *lengths)
-    assert sum(phases.values()) == pytest.approx(seen, rel=0.3)
+    result = estimate(config, card)
+    low, high = result["seconds_range"]
+    assert low < seen < high
+    assert low < result["seconds_per_step"] < high
 
 
-def test_the_row_of_the_h200_is_met_within_30_percent_but_for_the_generation(monkeypatch):
-    """64 completions of 512 tokens in 7.1 s, update 0.99 s, peak 15.4 GiB beside the KV cache; the
-    loss kept its logits then. Up to seven commands shared the card and its cores, and a decode step
-    of 13.9 ms is mostly launches and Python: an estimate of the card alone must be below it."""
+def test_the_memory_of_the_h200_is_met_within_30_percent(monkeypatch):
+    """A peak of 15.4 GiB beside the KV cache; the loss kept its logits then."""
     config = config_of(monkeypatch)
-    phases = cards.seconds(config, QWEN, CARDS["h200"], 28, 512, 512)
-    assert phases["update"] == pytest.approx(0.99, rel=0.3)
-    assert 0.3 * 7.1 < phases["generate"] < 7.1
-    parts = cards.memory(config, QWEN)
+    parts = card.memory(config, QWEN)
     logits_kept = 4 * 16 * 512 * QWEN.vocab_size / 2**30
     seen = sum(parts.values()) - parts["kv_cache"] + logits_kept
     assert seen == pytest.approx(15.4, rel=0.3)
@@ -99,7 +96,7 @@ def test_the_row_of_the_h200_is_met_within_30_percent_but_for_the_generation(mon
 )
 def test_a_shape_has_the_published_number_of_weights(path, billions):
     shape = SHAPES[path]
-    assert (shape.layers + shape.embeddings) / 1e9 == pytest.approx(billions, rel=0.005)
+    assert shape.weights / 1e9 == pytest.approx(billions, rel=0.005)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "config" / "model").glob("*.yaml")))
@@ -114,39 +111,84 @@ def test_every_model_of_the_config_has_a_shape_without_a_network(monkeypatch, fi
 def test_a_folders_shape_is_that_of_its_model(tmp_path, tied):
     keys = AutoConfig.from_pretrained(TINY, tie_word_embeddings=tied)
     keys.save_pretrained(tmp_path)
-    shape = cards.shape_of("mine", str(tmp_path))
+    shape = card.shape_of("mine", str(tmp_path))
     model = AutoModelForCausalLM.from_config(keys)
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2)
-    assert shape.layers + shape.embeddings == matrices
-    targets = ["q_proj", "down_proj"]
-    adapted = get_peft_model(model, LoraConfig(r=4, target_modules=targets))
+    assert shape.weights == matrices
+    adapted = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear"))
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    assert shape.adapter(4, targets) == trained
+    assert shape.adapter(4) == trained
+
+
+GOOD = {
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "vocab_size": 32,
+}
 
 
 @pytest.mark.parametrize(
     ("content", "part"),
     [
         ("{", "cannot read its config.json"),
-        ('{"hidden_size": 8}', "no 'num_attention_heads'"),
-        ('{"hidden_size": 8, "num_experts": 8}', "experts"),
+        ("[1]", "cannot read its config.json"),
+        ('"text"', "cannot read its config.json"),
+        ('{"a":' * 100_000, "cannot read its config.json"),
+        ('{"text_config": [1]}', "cannot read its config.json"),
+        ('{"hidden_size": 8}', "intermediate_size"),
+        *[
+            (json.dumps(GOOD | changed), key)
+            for changed, key in [
+                ({"num_experts": 8}, "num_experts"),
+                ({"kv_lora_rank": 512}, "kv_lora_rank"),
+                ({"num_attention_heads": 0}, "num_attention_heads=0"),
+                ({"num_hidden_layers": None}, "num_hidden_layers"),
+                ({"intermediate_size": [16, 16]}, "intermediate_size=[16, 16]"),
+                ({"vocab_size": 10**400}, "vocab_size"),
+                ({"hidden_size": float("nan")}, "hidden_size"),
+                ({"hidden_size": float("inf")}, "hidden_size"),
+                ({"hidden_size": -2048}, "hidden_size=-2048"),
+                ({"hidden_size": 8.5}, "hidden_size=8.5"),
+                ({"hidden_size": "8"}, "hidden_size"),
+                ({"num_key_value_heads": 0}, "num_key_value_heads=0"),
+                ({"tie_word_embeddings": "no"}, "tie_word_embeddings"),
+            ]
+        ],
     ],
+    ids=range(19),
 )
 def test_a_shape_that_is_not_known_is_one_line(tmp_path, content, part):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError, match=r"model\.path=mine: ") as line:
-        cards.shape_of("mine", str(tmp_path))
+        card.shape_of("mine", str(tmp_path))
     assert part in str(line.value)
     assert "\n" not in str(line.value)
 
 
 @pytest.mark.parametrize(
-    ("card", "overrides", "key"),
+    ("content", "tied"),
+    [
+        (GOOD, True),
+        ({"text_config": GOOD}, True),
+        ({"text_config": GOOD, "tie_word_embeddings": False}, False),
+        ({"text_config": {**GOOD, "tie_word_embeddings": False}}, False),
+        ({"text_config": {**GOOD, "head_dim": None, "num_key_value_heads": None}}, True),
+    ],
+)
+def test_a_head_of_its_own_is_said_inside_or_outside_of_the_text_config(tmp_path, content, tied):
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    shape = card.shape_of("mine", str(tmp_path))
+    assert shape.tie_word_embeddings is tied
+    assert shape.head_dim == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "key"),
     [
         ("rtx4090", [], ""),
         ("rtx4090", ["model=qwen2.5-7b-instruct", "model.load_in_4bit=false"], "load_in_4bit"),
-        ("rtx4090", ["vllm.gpu_memory_utilization=0.9"], "gpu_memory_utilization=0.9"),
-        ("l40s", ["vllm.gpu_memory_utilization=0.02"], "gpu_memory_utilization=0.02"),
         ("l40s", ["sampling.max_completion_length=32768"], "micro_batch_size"),
         (
             "l40s",
@@ -155,10 +197,8 @@ def test_a_shape_that_is_not_known_is_one_line(tmp_path, content, part):
         ),
     ],
 )
-def test_what_does_not_fit_is_said_with_the_key_to_change(monkeypatch, card, overrides, key):
-    config = config_of(monkeypatch, *overrides)
-    config.card = card
-    result = cards.estimate(config, config.model.path)
+def test_what_does_not_fit_is_said_with_the_key_to_change(monkeypatch, name, overrides, key):
+    result = estimate(config_of(monkeypatch, *overrides), name)
     assert result["fits"] is (key == "")
     assert key in result["problem"]
 

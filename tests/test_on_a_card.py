@@ -71,11 +71,12 @@ def test_the_copy_is_faster_on_hopper(trials):
 
 @pytest.mark.parametrize("side", ["base", "copy"])
 def test_the_estimate_is_near_the_trial(trials, side):
-    """Memory within 5 % beside the KV cache, seconds within 20 %, on an idle card."""
+    """Memory within 5 % beside the KV cache, seconds in their range, on an idle card."""
     trial, estimate = trials[side]
     if not estimate:
         pytest.skip("no estimate for this card")
     peak = max(value for name, value in trial.items() if name.startswith("peak_memory_gib/"))
     expected = estimate["peak_gib"] - estimate["parts_gib"]["kv_cache"]
     assert expected == pytest.approx(peak, rel=0.05)
-    assert estimate["seconds_per_step"] == pytest.approx(seconds(trial), rel=0.2)
+    low, high = estimate["seconds_range"]
+    assert low < seconds(trial) < high
