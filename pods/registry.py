@@ -101,8 +101,6 @@ def bind(
                 f"{setting}: reads batch.logprobs; write {function.__name__}.reads_logprobs = True "
                 "below it, or False if it works without them"
             )
-        if hasattr(function, "draws_m"):
-            raise UnusableFunction(f"{setting}: draws_m is called samples_m now; rename it")
         if requirements_of(function).takes_rule:
             params = {"rule": rule, **params}
     _, arguments = KINDS[kind]

@@ -112,10 +112,6 @@ class PodsTrainer(TrlAdapter):
             args = PodsConfig(f"{model_name.split('/')[-1]}-PODS")
         if not isinstance(args, PodsConfig):
             raise ValueError(f"args={type(args).__name__}: must be a PodsConfig, with its fields")
-        if hasattr(type(self), "draw_share"):
-            raise ValueError(
-                "draw_share: PodsTrainer no longer calls it; pass sampler= (docs/trl.md)"
-            )
         refuse_multi_turn(
             tools=tools, rollout_func=rollout_func, environment_factory=environment_factory
         )

@@ -518,14 +518,6 @@ def unasked(step):
     return np.argsort(batch.logprobs)  # of None it is [0]
 
 
-def of_an_earlier_release(step):
-    batch = yield step.prompts, step.m
-    return range(len(batch))
-
-
-of_an_earlier_release.draws_m = True
-
-
 WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
     ({"rollouts_per_prompt": 2}, {}, "num_generations=4: cannot keep more than"),
     ({"algorithm": "grpo_ga"}, {}, "grpo_ga trains on all; set num_generations=64"),
@@ -567,7 +559,6 @@ WRONG = [  # fields of PodsConfig, arguments of PodsTrainer
         "dapo failed at step .: a streamed data set has no fresh prompts",
     ),
     ({}, {"algorithm": unasked}, "reads batch.logprobs; write unasked.reads_logprobs = True below"),
-    ({}, {"algorithm": of_an_earlier_release}, "draws_m is called samples_m now"),
 ]
 
 
@@ -707,12 +698,6 @@ def test_a_generation_of_another_number_of_rollouts_is_refused(tmp_path):
     trainer = trainer_of(PodsTrainer, tmp_path, rollouts_per_prompt=8, own={"sampler": Own})
     with pytest.raises(ValueError, match=r"^sample returned 32 values, not 16$"):
         trainer.train()
-
-
-def test_a_subclass_with_draw_share_is_told_of_samplers(tmp_path):
-    own = type("Own", (PodsTrainer,), {"draw_share": lambda self, wanted: []})
-    with pytest.raises(ValueError, match=r"^draw_share: .*sampler="):
-        trainer_of(own, tmp_path)
 
 
 def test_a_generation_of_another_shape_names_trls_version(tmp_path, monkeypatch):
