@@ -32,7 +32,6 @@ from pods.order import Stream
 from pods.pods_config import (
     MEAN_OVER_MICRO_BATCHES,
     MEAN_OVER_ROWS,
-    MEAN_OVER_TOKENS,
     PodsConfig,
 )
 from pods.rollouts import Driver
@@ -270,11 +269,9 @@ class PodsTrainer(TrlAdapter):
         if self.loss_type in MEAN_OVER_MICRO_BATCHES:
             share = share * self.micro_batches_counted()
         has_bonus = self.entropy_coef or self.use_adaptive_entropy
-        counts_tokens = self.loss_type in MEAN_OVER_TOKENS and trl.__version__.startswith("1.9.")
-        if not has_bonus or counts_tokens:
+        if not has_bonus:
             return share, 1.0
-        # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over; in TRL
-        # 1.9 it is one over tokens if the loss is.
+        # A bonus is a mean over micro-batches, whatever the policy's loss is a mean over.
         micro_batches = torch.full_like(share, self.micro_batches_counted())
         return micro_batches, micro_batches / share
 
