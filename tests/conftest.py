@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared"
+# The nearest shared/reference beside the repository, or above it where this is a work tree.
+ABOVE = (folder / "shared" for folder in ROOT.parents)
+SHARED = next((folder for folder in ABOVE if (folder / "reference").is_dir()), ROOT / "no")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side on two cores
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # commands are forked
