@@ -36,7 +36,7 @@ def main(config: ReportConfig) -> None:
         drawable, left_out = curves.read_all(config, greedy=True)
         for figure, series in drawable:
             pairs = speedup.pairs(figure, series, config)
-            picture = page.svg(drawing.main_figure(figure, series))
+            picture = drawing.svg(drawing.main_figure(figure, series))
             caption = drawing.caption(figure, series)
             sections.append({"title": figure.title, "note": caption, "picture": picture})
             if pairs:

@@ -90,19 +90,19 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
     expected = {"completions": HOSTILE * 2, "question_id": "<b>5</b>", "kept": [0, 7]}
     assert expected.items() <= group.items()
     assert tags.count("script") == 1, "the page's own"
-    assert tags.count("svg") == 3, "two quantities never changed"
-    assert "2 that never changed</summary>" in text
+    assert tags.count("svg") == 1
     assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
     assert "rule: {name: max_variance}" in text
     cells = re.findall("<td>(.*?)</td>", text)
-    assert cells[-7:] == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
-    assert cells[:-7] == ["share of clipped completions", "0.5", "seconds of a step", "0.125, 0.25"]
+    assert cells == [NAME, "5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
 
 def test_arms_stand_side_by_side():
     text = made("runs={PODS: [*pods*], GRPO: [*grpo*]}", "runs")
-    assert parts(text)[1].count("svg") == 5, "both accuracies of the methods, three curves of steps"
+    assert parts(text)[1].count("svg") == 3, (
+        "sampled and greedy accuracy of the methods, and the steps"
+    )
     assert "<td>GRPO vs PODS</td>" in text
     assert re.search(r"<td>PODS</td>\s*<td>5</td>", text)
 
@@ -137,15 +137,17 @@ def test_a_long_run_is_drawn_by_means_of_its_steps(monkeypatch):
     lines[-1] |= {"eval/accuracy": 0.75}
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     drawn = []
-    chart = page.chart
-    monkeypatch.setattr(page, "chart", lambda *given: drawn.append(given) or chart(*given))
+    figure = page.drawing.training_figure
+    monkeypatch.setattr(
+        page.drawing, "training_figure", lambda steps: drawn.append(steps) or figure(steps)
+    )
     text = made("run=long", "long")
-    values = {title: own["value"] for title, own, *_ in drawn}
-    assert values["accuracy"].tolist() == [0.25, 0.75]
-    assert len(values["entropy, nats"]) <= 2000
-    assert values["entropy, nats"].mean() == pytest.approx(3, abs=0.01)
+    (steps,) = drawn
+    assert steps["eval/accuracy"].dropna().tolist() == [0.25, 0.75]
+    assert len(steps) <= 500
+    assert steps["entropy"].mean() == pytest.approx(3, abs=0.01)
     assert "<td>4,003</td>" in text
-    assert "mean of 3 steps" in text
+    assert "mean of 9 steps" in text
     assert len(text) < 500_000
 
 
@@ -163,13 +165,29 @@ def test_accuracy_of_validation_questions_is_said_to_be_so():
     assert f"Accuracy of {NAME} is of validation questions." in made(f"run={NAME}", NAME)
 
 
+def test_a_panel_has_a_line_for_each_metric_and_run():
+    lines = [{"train_seconds": k, "all/reward_mean": k, "all/own_mean": 1} for k in (1.0, 2.0)]
+    kept = [line | {"kept/reward_mean": 0.5} for line in lines]
+    table = concat(
+        [
+            DataFrame(lines).assign(method="A", run="a"),
+            DataFrame(kept).assign(method="B", run="b"),
+            DataFrame(kept).assign(method="B", run="c"),
+        ]
+    )
+    rewards, own = page.drawing.training_figure(table).axes
+    values = sorted(tuple(line.get_ydata()) for line in rewards.lines if len(line.get_ydata()))
+    assert values == [(0.5, 0.5)] * 2 + [(1, 2)] * 3
+    assert own.get_title() == "all/own_mean"
+
+
 def test_labels_are_data():
     hostile = "_<b>$x$</b>"  # matplotlib hides labels that begin with _
     lines = [{"step": k, "train_seconds": k, "all/reward_mean": k} for k in (1.0, 2.0)]
     steps = [DataFrame(lines).assign(method=method, run="r") for method in (hostile, "B")]
     part = {"title": hostile, "note": hostile, "rows": [{hostile: hostile}]}
     assert "<b>" not in page.page(hostile, [part])
-    (picture,) = page.charts(concat(steps))["large"]
+    picture = page.drawing.svg(page.drawing.training_figure(concat(steps)))
     assert "_&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
 
 

@@ -1,14 +1,18 @@
-"""The figures: accuracy and completion length against training time, and seconds per step.
+"""The figures: accuracy and completion length against training time, seconds per step, and the
+metrics of training.
 
 Methods differ in line, marker and hatch as well as in colour, for grey print.
 """
 
 import io
+import itertools
+import re
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
+import pandas
 from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -26,6 +30,15 @@ METRIC_NAMES = {
     "ans_acc": "Accuracy (correct), %",
     "both_acc": "Accuracy (correct and well formed), %",
     "for_acc": "Well formed, %",
+}
+PANELS = {  # of training_figure: the metrics of a panel
+    "accuracy (dashed: greedy)": r"eval/(greedy_)?accuracy",
+    "mean reward (dashed: trained on)": r"(all|kept)/reward_mean",
+    "groups with equal rewards (dashed: trained on)": r"(all|kept)/zero_variance_groups",
+    "mean length, tokens (dashed: trained on)": r"(all|kept)/completion_length_mean",
+    "clipped completions": r"all/clipped_ratio",
+    "entropy, nats": r"entropy",
+    "seconds of a step (dashed: update)": r"seconds/(generate|update)",
 }
 FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
@@ -60,6 +73,36 @@ def length_figure(figure: Figure, series: list[Series]) -> Canvas:
     canvas = Canvas(figsize=(6.0, 3.8))
     _curves(canvas.subplots(), figure, series, "length")
     return _framed(canvas, f"{figure.title}: completion length")
+
+
+@styles.context(STYLE)
+def training_figure(steps: pandas.DataFrame) -> Canvas:
+    """Metrics against training time: a panel for each quantity, a line for each run.
+
+    steps: the rows of metrics.jsonl, with the columns method and run.
+    """
+    means = r"all/(?!reward_|completion_length_)\w+_mean"
+    by_function = [name for name in steps if re.fullmatch(means, name)]
+    panels = {
+        title: [name for name in steps if re.fullmatch(metrics, name)]
+        for title, metrics in (PANELS | {name: name for name in by_function}).items()
+    }
+    panels = {title: names for title, names in panels.items() if names}
+    methods = steps["method"].unique()
+    colours = dict(zip(methods, itertools.cycle(COLOURS), strict=False))
+    rows = -(-len(panels) // 2)
+    canvas = Canvas(figsize=(8.2, 2.4 * rows + 0.6))
+    for place, (title, names) in enumerate(panels.items(), 1):
+        axes = canvas.add_subplot(rows, 2, place, title=title, xlabel="training time, s")
+        for method, colour in colours.items():
+            axes.plot([], color=colour, label=f" {method}")  # the legend leaves out _names
+        for (method, _), run in steps.groupby(["method", "run"], sort=False):
+            for name, line in zip(names, LINES, strict=False):
+                points = run.dropna(subset=name)
+                marker = "." if len(points) < 20 else None  # one evaluation is no line
+                look = {"color": colours[method], "linestyle": line, "marker": marker}
+                axes.plot(points["train_seconds"], points[name], linewidth=1.1, **look)
+    return _framed(canvas, "")
 
 
 def caption(figure: Figure, series: list[Series]) -> str:
@@ -112,6 +155,15 @@ def save(canvas: Canvas, stem: Path) -> None:
     write_atomic(stem.with_suffix(".pdf"), pdf.getvalue())
 
 
+def svg(canvas: Canvas) -> str:
+    """The figure as an element of a page, with its text as text."""
+    file = io.StringIO()
+    with styles.context(STYLE):
+        canvas.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :]
+
+
 def style(index: int, colour: str | None) -> dict[str, object]:
     """Colour, line and marker of the index-th method."""
     return {
@@ -159,7 +211,7 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> 
 
 def _seconds_per_step(axes: Axes, series: list[Series]) -> None:
     """Bars of seconds per step: the published split if known, else training time over steps."""
-    title = "training time divided by steps"
+    title = "training time / steps"
     for index, method in enumerate(series):
         parts = {"generate": method.seconds_a_step().mean()}
         if method.seconds_per_step:
