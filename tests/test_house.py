@@ -1,8 +1,5 @@
-"""Mass and density of the code, floors and circles of imports (those inside functions too), the
-import rules, and private names of TRL, transformers' Trainer and Unsloth in trl_adapter.py alone.
-
-Mass: nodes of the syntax tree without docstrings, imports and contexts, what a reader takes in.
-Density: nodes for each line of code, how tightly it is packed."""
+"""Floors and circles of imports (those inside functions too), the import rules, and private names
+of TRL, transformers' Trainer and Unsloth in trl_adapter.py alone."""
 
 import ast
 import inspect
@@ -19,8 +16,6 @@ from transformers import Trainer
 from tests.conftest import ROOT
 
 FLOORS = 8
-# Mass: what was measured after the last removal, and 3 %; lowered with each removal. Goal: 58,500.
-MASS, DENSITY, DENSITY_OF_A_FILE = 73_000, 7.5, 9.0
 MODULES_OF_RANKS = ("distributed", "PartialState", "gather_object")
 VARIABLES_OF_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 NAMES = subprocess.getoutput(f"cd {ROOT} && git ls-files '*.py' ':!tests'").split()
@@ -48,38 +43,6 @@ def names_read(source: str) -> Iterator[str]:
             yield node.attr
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
-
-
-def mass_and_lines(source: str) -> tuple[int, int]:
-    """Nodes of the syntax tree, and lines of code; neither counts docstrings and imports."""
-    tree = ast.parse(source)
-    uncounted: set[ast.AST] = set()
-    without_code: set[int] = set()  # line numbers
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            uncounted |= {node, *node.names}
-            without_code |= set(range(node.lineno, node.end_lineno + 1))
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if documented and ast.get_docstring(node) is not None:
-            docstring = node.body[0]
-            uncounted |= {docstring, docstring.value}
-            without_code |= set(range(docstring.lineno, docstring.end_lineno + 1))
-    contexts = ast.Load | ast.Store | ast.Del
-    mass = sum(not isinstance(node, contexts) for node in ast.walk(tree) if node not in uncounted)
-    lines = 0
-    for number, line in enumerate(source.splitlines(), 1):
-        bare = line.strip()
-        lines += bool(bare) and not bare.startswith("#") and number not in without_code
-    return mass, lines
-
-
-def test_mass_and_density() -> None:
-    sizes = {name: mass_and_lines(source) for name, source in SOURCES.items()}
-    dense = {name: mass / lines for name, (mass, lines) in sizes.items() if lines}
-    assert {name: value for name, value in dense.items() if value > DENSITY_OF_A_FILE} == {}
-    mass, lines = map(sum, zip(*sizes.values(), strict=True))
-    assert mass <= MASS
-    assert mass / lines <= DENSITY
 
 
 def test_floors_and_circles() -> None:
