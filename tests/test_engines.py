@@ -12,11 +12,11 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from scipy import stats
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from pods.batch import Completion, seed_of
 from pods.config.errors import RunFailed
-from pods.engines import Limits, LivePolicy, Request, Sampling, Work, texts
+from pods.engines import Limits, LivePolicy, Request, Sampling, Work, decoding, texts
 from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
 from pods.models import policy
@@ -120,6 +120,54 @@ def test_no_number_samples_a_token_of_probability_zero(number):
 def test_greedy_completions_are_those_of_transformers_generate():
     (groups,) = greedy(None)
     assert ids(groups) == generated(base_model())
+
+
+def llama_like():
+    """SmolLM2's shape with two layers, and biases, which Qwen2 has at other places."""
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "attention_bias": True}
+    size = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 2}
+    model = LlamaForCausalLM(LlamaConfig(**heads, **size, vocab_size=len(TOKENIZER)))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.normal_()
+    return model
+
+
+@pytest.mark.parametrize("family", [base_model, llama_like])
+@pytest.mark.parametrize("prompts", [PROMPTS[:1], PROMPTS[:8]], ids=["unpadded", "padded"])
+def test_the_lean_decoder_equals_the_model_to_the_bit(monkeypatch, family, prompts):
+    """Logits of every step, with finished rows removed, and so the completions, too."""
+    model = decoding.speed_up(family().eval())
+    assert decoding.LeanDecoder.computes(model)
+    requests = [Request(p, range(8 * i, 8 * i + 8)) for i, p in enumerate(prompts)]
+    sampling = replace(HOT, ends=tuple(range(0, len(TOKENIZER), 8)))
+    own, logits = decoding.NextInput.logits, []
+
+    def completions():
+        logits.append([])
+        return decoding.decode(model, TOKENIZER, requests, sampling, logprobs=True)
+
+    def recorded(batch):
+        logits[-1].append(own(batch))
+        return logits[-1][-1]
+
+    monkeypatch.setattr(decoding.NextInput, "logits", recorded)
+    lean = completions()
+    monkeypatch.setattr(decoding.LeanDecoder, "computes", lambda _: False)
+    assert completions() == lean
+    assert len({len(step) for step in logits[0]}) > 2  # one row a prompt, all rows, fewer rows
+    assert all(map(torch.equal, *logits))
+
+
+def test_models_beyond_the_lean_decoder_are_computed_by_themselves(checkpoints):
+    computes = decoding.LeanDecoder.computes
+    assert computes(decoding.speed_up(base_model()))
+    assert not computes(base_model())  # another attention
+    assert not computes(decoding.speed_up(base_model(torch.bfloat16)))
+    adapted = PeftModel.from_pretrained(decoding.speed_up(base_model()), checkpoints[0])
+    assert not computes(adapted.get_base_model())  # an adapter beside its weights
 
 
 @pytest.mark.parametrize("narrow", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}], ids=str)
