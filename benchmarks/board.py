@@ -26,6 +26,7 @@ from pods import files
 from pods.config.command import CONFIG_DIR, SEARCHED, command
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Text
+from pods.figures import statistics
 from pods.runs.folder import provenance
 from pods.training.check import try_out
 
@@ -143,7 +144,7 @@ def adjusted_p_values(
                 p = ranking.p_value(*averages)
                 if p is not None:
                     raw[budget, clock, world] = p
-        here = ranking.holm(raw).get((config.budget, config.clock, config.world))
+        here = statistics.holm(raw).get((config.budget, config.clock, config.world))
         if here is not None:
             adjusted[arm, rival] = here
     return adjusted

@@ -72,14 +72,6 @@ def p_value(averages: np.ndarray, rivals: np.ndarray) -> float | None:
     return ttest_rel(averages, rivals).pvalue
 
 
-def holm(raw: dict[Any, float]) -> dict[Any, float]:
-    """p values adjusted for their number (Holm 1979): of k ascending p values the i-th from 0
-    becomes the largest of p_j (k - j), j <= i, and 1."""
-    ascending = pandas.Series(raw, dtype=float).sort_values()
-    factors = np.arange(len(ascending), 0, -1)  # k - j
-    return (ascending * factors).clip(upper=1).cummax().to_dict()
-
-
 def against_rivals(arm: str, accuracies: Accuracies) -> dict[str, Any]:
     """Differences in percentage points, with their intervals."""
     percent = {name: 100 * values for name, values in accuracies.items()}

@@ -15,6 +15,7 @@ from scipy.stats import ttest_rel
 from benchmarks import board, ranking
 from pods import files
 from pods.config import command
+from pods.figures import statistics
 from tests import processes
 from tests.conftest import ROOT
 from tests.figures import printed, refused
@@ -149,7 +150,7 @@ def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, cap
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
-    adjusted = ranking.holm({"a": 0.02, "b": 0.03, "c": 0.6})
+    adjusted = statistics.holm({"a": 0.02, "b": 0.03, "c": 0.6})
     assert adjusted == pytest.approx({"a": 0.06, "b": 0.06, "c": 0.6})
 
 
@@ -171,7 +172,7 @@ def test_the_family_of_a_p_value_is_a_pair_of_arms_in_all_variants_and_prices():
         raw[place] = ttest_rel(*sides).pvalue
     adjusted = board.adjusted_p_values(config, stored, ["pods"], "accuracy")
     assert len(raw) == 8
-    assert adjusted == {("pods", "grpo"): pytest.approx(ranking.holm(raw)["sums"])}
+    assert adjusted == {("pods", "grpo"): pytest.approx(statistics.holm(raw)["sums"])}
 
 
 def test_one_seed_has_no_number_without_an_interval():

@@ -196,6 +196,8 @@ def test_the_published_headlines(capsys, shared):
     keys = [("gsm8k_main", key) for key in theirs + ours] + [("h100s", key) for key in theirs]
     paths = [ROOT / f"benchmarks/results/published_{name}.json" for name in ("gsm8k_main", "h100s")]
     stored = {name: value for path in paths for name, value in json.loads(path.read_text()).items()}
+    for difference in (grpo["mean_accuracy"], grpo["level"]):
+        del difference["p"]  # later than the stored files
     computed = {(name, key): result[name][key] for name, key in keys}
     assert computed == {(name, key): stored[name][key] for name, key in keys}
 

@@ -12,6 +12,7 @@ COMMANDS = {
     "train": "train.py",
     "evaluate": "evaluate_run.py",
     "plot": "scripts/plot.py",
+    "table": "scripts/table.py",
     "speedup": "scripts/speedup.py",
     "report": "scripts/report.py",
     "chat": "scripts/chat.py",

@@ -20,7 +20,7 @@ from pods.config.keys import flat, has, may_change, written
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, warn
 from pods.figures.reading import QUANTITIES, Run
-from pods.figures.statistics import mean_and_error
+from pods.figures.statistics import band, mean_and_error
 from pods.files import few
 from pods.runs import results
 
@@ -179,10 +179,14 @@ def to_json(series: list[Series]) -> dict[str, Any]:
         mean, error, runs = map(np.concatenate, zip(at_start, at_points, strict=True))
         hours = np.concatenate([[0.0], method.hours])
         known = runs > 0
+        ends = np.full((len(hours), 2), np.nan)  # of the band that is drawn
+        _, drawn = method.from_start("value")
+        ends[-drawn.shape[1] :] = np.clip(band(drawn), 0, 1).T
         content[method.label] = {
             "time_hours": hours[known].tolist(),
             "mean": mean[known].tolist(),
             "sem": error[known].tolist(),
+            "ci95": [pair if np.isfinite(pair).all() else None for pair in ends[known].tolist()],
             "n_runs": runs[known].tolist(),
         }
     return {"series": content}
@@ -232,7 +236,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
     ours = all("seed" in run.settings for run in runs)
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
         is_like = has("alike", key) or key == "repeats" or key.startswith("scored.")
-        if key not in ("seed", "run") and (is_like or not may_change(key)):
+        if key not in ("seed", "run", "git_commit") and (is_like or not may_change(key)):
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and is_like:
                 raise Unlike(f"{difference}; compare them as methods: runs={{A: [...], B: [...]}}")

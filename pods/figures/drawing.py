@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pods.figures import COLOURS, STYLE
 from pods.figures.figure import UNITS, Figure, Series
-from pods.figures.statistics import mean_and_error, t95
+from pods.figures.statistics import FEWEST_FOR_BAND, band, mean_and_error
 from pods.files import write_atomic
 
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -40,7 +40,6 @@ PANELS = {  # of training_figure: the metrics of a panel
     "entropy, nats": r"entropy",
     "seconds of a step (dashed: update)": r"seconds/(generate|update)",
 }
-FEWEST_FOR_BAND = 3  # of two runs it is 13 standard errors high: the two are drawn
 
 
 @styles.context(STYLE)
@@ -108,9 +107,7 @@ def training_figure(steps: pandas.DataFrame) -> Canvas:
 def caption(figure: Figure, series: list[Series]) -> str:
     """What a paper prints below a picture: the runs, and what bands and lines are."""
     counts = [len(method.runs) for method in series]
-    runs = ", ".join(f"{method.label}: {len(method.runs)}" for method in series)
-    average = f"Mean over runs ({runs})." if max(counts) > 1 else "Single runs."
-    parts = [f"{figure.title}.", *_how_scored(figure, series[0].settings), average]
+    parts = [about(figure, series)]
     if len(series) == 1:
         parts.append("Dotted lines: the base.")
     if max(counts) >= FEWEST_FOR_BAND:
@@ -120,28 +117,40 @@ def caption(figure: Figure, series: list[Series]) -> str:
     return " ".join(parts) + "\n"
 
 
+def about(figure: Figure, series: list[Series]) -> str:
+    """The runs of a figure or table, and how they were scored."""
+    runs = ", ".join(f"{method.label}: {len(method.runs)}" for method in series)
+    several = any(len(method.runs) > 1 for method in series)
+    average = f"Mean over runs ({runs})." if several else "Single runs."
+    return " ".join([f"{figure.title}.", *_how_scored(figure, series[0].settings), average])
+
+
 def _how_scored(figure: Figure, settings: dict[str, Any]) -> list[str]:
-    """A sentence on the evaluation; published files do not say how they were scored."""
+    """A sentence on training and evaluation; published files say nothing of either."""
     if "scored.questions" not in settings:
         return []
     each = "1 completion" if settings["repeats"] == 1 else f"{settings['repeats']} completions"
     temperature = settings.get("scored.temperature")
     how = f"{each} each at temperature {temperature:g}" if temperature else "greedy completions"
     graders = f", graded by {settings['scored.rewards']}" if "scored.rewards" in settings else ""
-    return [f"{settings['scored.questions']} questions of {figure.dataset}, {how}{graders}."]
+    clock = settings.get("clock.name", "measured")
+    seconds = "measured" if clock == "measured" else f"priced by {clock}"
+    return [
+        f"{settings['model.name']}, seconds {seconds}, commit {settings['git_commit']}.",
+        f"{settings['scored.questions']} questions of {figure.dataset}, {how}{graders}.",
+    ]
 
 
 def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict) -> None:
     """Mean over runs, (runs, points) in 0..most, with Student's band; of two runs both, thin."""
-    mean, sem, n = mean_and_error(values)
+    mean, _, _ = mean_and_error(values)
     look = look | {"label": f" {look['label']}"}  # matplotlib's legend leaves out _names
     axes.plot(x, mean, markersize=4, linewidth=1.6, **look)
     if len(values) == 2:
         axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
     if len(values) >= FEWEST_FOR_BAND:
-        half = np.where(n >= FEWEST_FOR_BAND, t95(n - 1) * sem, np.nan)
-        band = np.clip([mean - half, mean + half], 0, most)
-        axes.fill_between(x, *band, color=look["color"], alpha=0.2, linewidth=0)
+        ends = np.clip(band(values), 0, most)
+        axes.fill_between(x, *ends, color=look["color"], alpha=0.2, linewidth=0)
 
 
 def save(canvas: Canvas, stem: Path) -> None:

@@ -141,7 +141,8 @@ def _from_file(path: Path, content: Results, figure: Figure) -> Run:
     rows = at_points(samples, figure.grid, figure.grid_seconds / 2)
     warn_of_gaps(path.stem, rows, figure.grid, end)
     # What the runs of one method must share: the config, and how they were scored.
-    settings = flat(results.read_settings(path).train or {})
+    facts = results.read_settings(path)
+    settings = flat(facts.train or {}) | {"git_commit": facts.git_commit}
     for key, kind in (("seed", int), ("model.path", str)):
         if not isinstance(settings.get(key, kind()), kind):
             raise UserError(

@@ -2,11 +2,14 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas
 from scipy.optimize import isotonic_regression
-from scipy.special import ndtr, stdtrit
+from scipy.special import ndtr, stdtr, stdtrit
 
+FEWEST_FOR_BAND = 3  # runs
 LAST = 3  # points whose mean is a run's level; a maximum would grow with the number of points
 SPREADS = np.geomspace(0.01, 3, 48)  # standard deviations of log times that the fit tries
 BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the observed ones
@@ -14,12 +17,14 @@ BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the obser
 
 @dataclass(frozen=True)
 class Difference:
-    """Method minus baseline; ci95 is None if a method has one run. runs: baseline, method."""
+    """Method minus baseline; ci95 and p, of no difference, are None if a method has one run.
+    runs: baseline, method."""
 
     difference: float
     ci95: list[float] | None
     paired: bool
     runs: list[int]
+    p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,14 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     mean = known.mean(axis=0).filled(np.nan)
     error = np.ma.sqrt(known.var(axis=0, ddof=1) / n).filled(0)
     return mean, error, n
+
+
+def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Student's 95 % interval over runs, (runs, points) -> lower and upper ends, (points,) each;
+    NaN with fewer than three runs: of two it is 13 standard errors high."""
+    mean, error, n = mean_and_error(values)
+    half = np.where(n >= FEWEST_FOR_BAND, t95(n - 1) * error, np.nan)
+    return mean - half, mean + half
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -95,11 +108,21 @@ def difference(baseline: np.ndarray, method: np.ndarray, paired: bool) -> Differ
     v = np.array([np.var(sample, ddof=1) for sample in samples]) / n
     total = v.sum()
     half = 0.0  # equal runs have an interval of width 0
+    p = float(centre == 0)
     if total > 0:
         weights = v**2 / (n - 1)
         df = total**2 / weights.sum()
         half = float(t95(df) * np.sqrt(total))
-    return Difference(centre, [centre - half, centre + half], paired, counts)
+        p = 2 * float(stdtr(df, -abs(centre) / np.sqrt(total)))
+    return Difference(centre, [centre - half, centre + half], paired, counts, p)
+
+
+def holm(p_values: dict[Any, float]) -> dict[Any, float]:
+    """p values adjusted for their number (Holm 1979): of k ascending p values the i-th from 0
+    becomes the largest of p_j (k - j), j <= i, and 1."""
+    ascending = pandas.Series(p_values, dtype=float).sort_values()
+    factors = np.arange(len(ascending), 0, -1)  # k - j
+    return (ascending * factors).clip(upper=1).cummax().to_dict()
 
 
 def first_crossing(

@@ -81,6 +81,7 @@ class Settings(BaseModel, extra="allow"):
 
     tasks: dict[str, dict[str, Any]] | None = None
     train: dict[str, Any] | None = None
+    git_commit: Any = None
     details: Measured | None = None
 
 

@@ -1,0 +1,81 @@
+"""scripts/table.py: the numbers of speedup.py, LaTeX, and the sentences that intervals allow."""
+
+import csv
+import json
+
+import pytest
+
+from pods.figures import paper, speedup
+from tests.figures import facts_file, printed, run_file
+from tests.test_speedup import compare, method
+
+TABLE = "scripts/table.py"
+
+
+def runs_of(folder, name, accuracies):
+    for seed, values in enumerate(accuracies):
+        metas = [{"train_seconds": 1800.0 * (i + 1)} for i in range(len(values))]
+        run_file(folder, f"{name}-{seed}", values, metas=metas)
+        facts_file(folder, f"{name}-{seed}", seed=seed, budget={"train_seconds": 7200.0})
+
+
+def test_a_table_has_the_numbers_of_speedup(tmp_path, capsys):
+    runs_of(tmp_path, "a", [[0.2, 0.3, 0.4, 0.5], [0.1, 0.3, 0.5, 0.5], [0.2, 0.2, 0.4, 0.6]])
+    runs_of(tmp_path, "b", [[0.3, 0.5, 0.5, 0.6], [0.3, 0.4, 0.6, 0.7], [0.2, 0.5, 0.7, 0.7]])
+    keys = ["runs={A_1: [a-*], B: [b-*]}", f"results_dir={tmp_path}", "figure=gsm8k_main"]
+    out, _ = printed(capsys, TABLE, *keys, f"out_dir={tmp_path / 'out'}")
+    folder = tmp_path / "out" / "runs"
+    assert out == (folder / "main.txt").read_text() + f"{folder}\n"
+    with (folder / "main.csv").open() as file:
+        baseline, row = csv.DictReader(file)
+    (pair,) = json.loads(printed(capsys, "scripts/speedup.py", *keys, "json=true").out)["runs"][
+        "pairs"
+    ]
+    for name in ("mean_accuracy", "level"):
+        wanted = [pair[name]["difference"], *pair[name]["ci95"]]
+        found = [float(row[f"{name}_minus_baseline{end}"]) for end in ("", "_low", "_high")]
+        assert found == pytest.approx(wanted, abs=1e-9)
+        assert baseline[f"{name}_minus_baseline"] == ""
+    assert (row["seeds"], row["questions"], row["runs"]) == ("0 1 2", "256", "3")
+    tex = (folder / "main.tex").read_text()
+    assert all(word in tex for word in (r"\toprule", r"A\_1", r"accuracy, \%", r"95\%", "tiny"))
+
+
+@pytest.mark.parametrize(
+    ("values", "margin", "beginning"),
+    [
+        ([[0.5], [0.6], [0.7]], None, "B has a higher final accuracy than A: by +20.0"),
+        ([[0.1], [0.2], [0.3]], None, "B has a lower final accuracy than A: by -20.0"),
+        ([[0.31], [0.39], [0.51]], None, "No difference in final accuracy is established: B minus"),
+        ([[0.31], [0.39], [0.51]], 5, "No difference in final accuracy is larger than 5 points"),
+        ([[0.31], [0.39], [0.51]], 1, "No difference in final accuracy is established"),
+        ([[0.9]], None, "Nothing is known of B and A in final accuracy"),
+    ],
+)
+def test_a_sentence_claims_what_the_interval_allows(values, margin, beginning):
+    paired = {"seeds": [0, 1, 2], "base": 0.1}
+    spread = [[0.301], [0.4], [0.499]]
+    pods = method("B", values, **(paired | {"seeds": [0, 1, 2][: len(values)]}))
+    pair = compare(method("A", spread, **paired), pods)
+    _, sentence = paper.sentences([pair], margin)
+    assert sentence.startswith(beginning)
+
+
+def test_p_values_are_corrected_for_every_comparison_of_the_table():
+    paired = {"seeds": [0, 1, 2], "base": 0.1}
+    a = method("A", [[0.30], [0.40], [0.50]], **paired)
+    b = method("B", [[0.33], [0.44], [0.55]], **paired)
+    alone = paper.sentences([compare(a, b)])
+    assert alone[1].startswith("B has a higher")
+    same = [compare(a, method(name, [[0.31], [0.37], [0.52]], **paired)) for name in "CD"]
+    assert paper.sentences([compare(a, b), *same])[1].startswith("No difference")
+
+
+def test_a_null_comparison_establishes_nothing(shared, tmp_path, capsys):
+    """Two halves of the published runs of GRPO."""
+    results = f"results_dir={shared / 'reference' / 'results'}"
+    halves = "runs={A: ['*512-16-16-Run[1-5]'], B: ['*512-16-16-Run[6-9]', '*512-16-16-Run10']}"
+    keys = ["figure=gsm8k_main", results, f"out_dir={tmp_path}", halves]
+    text = printed(capsys, TABLE, *keys).out
+    assert text.count("is established") == 2
+    assert max(map(len, text.splitlines())) <= speedup.WIDTH
