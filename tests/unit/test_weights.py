@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 
 from pods.config.errors import UserError
 from pods.evaluation import targets
 from pods.evaluation.targets import Store
-from pods.models.weights import fault
+from pods.models.weights import adapter_config, fault
 from pods.runs import checkpoints
 from pods.runs.folder import RunFolder
 from tests.fake_run import TINY, add_checkpoint, edit_json, make_run, quickstart_config
@@ -73,6 +74,10 @@ def other_rank(path):
     edit_json(path / "adapter_config.json", r=7)
 
 
+def field(name: str, value: object, path: Path) -> None:
+    edit_json(path / "adapter_config.json", **{name: value})
+
+
 def write(name: str, content: str, path: Path) -> None:
     (path / name).write_text(content)
 
@@ -94,6 +99,9 @@ WEIGHTS = {
     f"{ADAPTER}: base_model.model.model.layers.0.": other_rank,
     "adapter_config.json cannot be read (": partial(write, "adapter_config.json", "[]"),
     "adapter_config.json cannot be read (Expecting": partial(write, "adapter_config.json", "["),
+    "adapter_config.json cannot be read (megatron_core=": partial(
+        field, "megatron_core", "collections"
+    ),
 }
 STATES = {
     "optimizer.pt cannot be read": partial(cut, "optimizer.pt"),
@@ -150,6 +158,60 @@ def test_all_weights_of_another_shape_or_not_finite_are_named(run):
         seal(path)
         _, (problem,) = checkpoints.newest_intact(run, check=CHECK)
         assert reason in problem
+
+
+MAPPING = {
+    "base_model_class": "Qwen2ForCausalLM",
+    "parent_library": "transformers.models.qwen2.modeling_qwen2",
+    "unsloth_fixed": True,
+}
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """adapter_config.json as PEFT writes it."""
+    lora = LoraConfig(r=32, lora_alpha=32, target_modules=["q_proj"], task_type="CAUSAL_LM")
+    lora.save_pretrained(folder := tmp_path_factory.mktemp("adapter"))
+    return folder / "adapter_config.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("megatron_core", "collections"),  # modules that PEFT would import; this one is harmless
+        ("auto_mapping", MAPPING | {"parent_library": "collections"}),
+        ("auto_mapping", MAPPING | {"parent_library": "transformersx"}),
+        ("auto_mapping", MAPPING | {"further": 1}),
+        ("megatron_config", {"a": 1}),
+        ("use_dora", True),
+        ("of_tomorrow", "x"),
+        ("peft_type", "LOHA"),
+        ("init_lora_weights", "eva"),
+        ("modules_to_save", ["lm_head"]),
+    ],
+)
+def test_a_field_that_no_lora_of_ours_has_is_refused(adapter, tmp_path, name, value):
+    file = tmp_path / adapter.name
+    shutil.copy(adapter, file)
+    edit_json(file, **{name: value})
+    with pytest.raises(ValueError, match=f"^{name}"):
+        adapter_config(file)
+
+
+def test_fields_of_unsloth_and_empty_ones_of_a_later_peft_are_read(adapter, tmp_path):
+    file = tmp_path / adapter.name
+    shutil.copy(adapter, file)
+    edit_json(file, auto_mapping=MAPPING, of_tomorrow=None)
+    assert (adapter_config(file).r, adapter_config(file).target_modules) == (32, {"q_proj"})
+
+
+def test_the_adapter_of_the_reference_is_read_too(run):
+    path = run / "checkpoint-4"
+    (path / "ref").mkdir()
+    shutil.copy(path / "adapter_config.json", path / "ref")
+    assert CHECK(path) is None
+    field("megatron_core", "collections", path / "ref")
+    assert CHECK(path).startswith("adapter_config.json cannot be read (megatron_core=")
 
 
 def test_the_folder_of_a_run_looks_at_its_checkpoints(run):
