@@ -50,6 +50,9 @@ class PodsConfig(trl.GRPOConfig):
         correct (`str`, *optional*):
             The name of the reward function that grades: values above 0 mean correct. If `None`,
             algorithms go by equal rewards.
+        lean_update (`bool`, *optional*, defaults to `False`):
+            Whether rows whose gradient is 0 are left out of the update: those with an advantage of
+            0, and those that only fill the step. Weights equal those without it but for rounding.
     """
 
     _VALID_DICT_FIELDS = [  # that transformers reads from JSON  # noqa: RUF012 - its own is a list
@@ -88,6 +91,10 @@ class PodsConfig(trl.GRPOConfig):
     correct: str | None = field(
         default=None,
         metadata={"help": "The reward function that grades: values above 0 mean correct."},
+    )
+    lean_update: bool = field(
+        default=False,
+        metadata={"help": "true or false: leave out of the update what has no gradient."},
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -27,6 +27,7 @@ from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selec
 from pods.dry_run import dry_run_on_first_rows, names_of, refuse_few_rows, refuse_multi_turn
 from pods.files import write_atomic
 from pods.history import History, remember
+from pods.lean_update import Tensors, counted_tokens, fill_micro_batches
 from pods.metrics import Metrics, summary
 from pods.order import Stream
 from pods.pods_config import (
@@ -35,7 +36,7 @@ from pods.pods_config import (
     PodsConfig,
 )
 from pods.rollouts import Driver
-from pods.trl_adapter import Sampler, Tensors, TrlAdapter, TrlSampler, changed
+from pods.trl_adapter import Sampler, TrlAdapter, TrlSampler, changed
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
@@ -238,6 +239,34 @@ class PodsTrainer(TrlAdapter):
             self.log_equal_groups(self.metrics.get("kept/zero_variance_groups", np.nan))
         self.log_step(values, self.metrics)
         return record
+
+    @property
+    def leaves_out_rows(self) -> bool:
+        """Whether rows whose advantage is 0 have no part in a loss, and args.lean_update is on."""
+        bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
+        reads_all = self.beta or bonus or self.top_entropy_quantile < 1
+        has_shape = self.use_liger_kernel or self.pad_to_multiple_of
+        return self.args.lean_update and not (reads_all or has_shape)
+
+    def update_batches(self, micro_batches: list[Tensors]) -> list[Tensors]:
+        """Without the rows that have no gradient, if these are in no loss."""
+        if not self.leaves_out_rows:
+            return micro_batches
+        return fill_micro_batches(
+            micro_batches,
+            self.row_weight,
+            by_prompt=False,
+            cut_prompts=self.has_relative_positions,
+        )
+
+    def row_weight(self, batch: Tensors) -> torch.Tensor | float:
+        """What a row counts in the loss of a micro-batch, whose padding rows count in none."""
+        share = self.denominators(batch["rows_counted"])[0] if "rows_counted" in batch else 1.0
+        if self.loss_type in MEAN_OVER_ROWS:
+            return 1 / (share * len(batch["advantages"]))
+        if self.loss_type in MEAN_OVER_MICRO_BATCHES:
+            return 1 / (share * counted_tokens(batch).sum().clamp(min=1))
+        return 1.0
 
     def compute_loss(self, model: Model, inputs: Tensors, *args: Any, **keys: Any) -> torch.Tensor:
         """TRL's loss; padding rows count in no denominator.

@@ -1,15 +1,17 @@
 """GRPOTrainer with public names; the one file with private names of TRL, transformers and Unsloth.
 TRL's own code builds the tensors: it is answered with rollouts and rewards.
 
-    overridden      _generate_and_score_completions, _calculate_rewards, compute_loss,
-                    _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,
+    overridden      _generate_and_score_completions, _calculate_rewards, _prepare_inputs,
+                    compute_loss, _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,
                     _load_from_checkpoint
     set for a call  _generate, _calculate_rewards, use_vllm, mask_truncated_completions,
                     num_generations_eval, top_k, _metrics
-    set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights
+    set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights;
+                    _buffered_inputs after a generation, without rows whose gradient is 0
     deleted         Unsloth's notes on packing, after the warm-up"""
 
 import inspect
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,11 +27,10 @@ from accelerate.utils import is_peft_model, set_seed
 from pods import ranks
 from pods.batch import AlgorithmError, Completion, Prompt, Rollout
 from pods.config.functions import contained
+from pods.lean_update import Tensors, counted_tokens
 from pods.metrics import Metrics
 from pods.order import DataOrder
 from pods.rollouts import reward_values
-
-Tensors = dict[str, torch.Tensor]  # TRL's batch of a generation
 
 
 class Generation(NamedTuple):
@@ -55,6 +56,10 @@ class TrlAdapter(trl.GRPOTrainer):
     def train_batch(self, inputs: list[dict]) -> Tensors:
         """TRL's batch of a generation; inputs: a row for each rollout of this rank."""
         return super()._generate_and_score_completions(inputs)
+
+    def update_batches(self, micro_batches: list[Tensors]) -> list[Tensors]:
+        """The micro-batches of one update, as many; a loss is not computed for an empty one."""
+        return micro_batches
 
     def write_state(self, folder: Path) -> None:
         """Add to a checkpoint; called on the main rank."""
@@ -92,11 +97,28 @@ class TrlAdapter(trl.GRPOTrainer):
                 pending[column] = [None] * len(prompts)
         return table
 
+    def _prepare_inputs(self, generation_batch: Any) -> Tensors:
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is before:  # of an earlier micro-batch, or an evaluation
+            return inputs
+        batches = self._buffered_inputs
+        # Micro-batches of one update: a generation may be of several, or a part of one. Without
+        # TRL's order of the data an epoch may end, and with it an update, after any of them.
+        size = math.gcd(len(batches), self.args.gradient_accumulation_steps)
+        size = 1 if self.data_order is None else size
+        updates = [batches[i : i + size] for i in range(0, len(batches), size)]
+        self._buffered_inputs = [x for update in updates for x in self.update_batches(update)]
+        return self._buffered_inputs[self._step % len(batches)]
+
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if not inputs:
+            return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         corrects = "importance_sampling_ratio" in inputs  # else TRL's own engine is in use, or none
         logs = self._metrics
         filled = "rows_counted" in inputs
-        if filled and not any(ranks.gather([bool(counted_tokens(inputs).any())])):
+        unlogged = filled and not any(ranks.gather([bool(counted_tokens(inputs).any())]))
+        if unlogged or "unlogged" in inputs:
             logs = {"train": defaultdict(list)}  # what TRL logs of no rows is 0, and left out
         with changed(self, use_vllm=self.use_vllm or corrects, _metrics=logs):
             return super().compute_loss(model, inputs, *args, **kwargs)
@@ -193,6 +215,12 @@ class TrlAdapter(trl.GRPOTrainer):
         mask[rows.to(mask.device)] = 0
         batch["tool_mask"] = mask
         batch["num_items_in_batch"] = self.accelerator.gather(counted_tokens(batch).sum()).sum()
+
+    @property
+    def has_relative_positions(self) -> bool:
+        """Whether the model's positions are rotary, so that only their differences matter."""
+        config = self.accelerator.unwrap_model(self.model).config.get_text_config()
+        return bool(getattr(config, "rope_parameters", None))
 
     def micro_batches_counted(self) -> float:
         """The share of the generation's micro-batches in which a token counts; of one at least."""
@@ -361,11 +389,6 @@ def checked(reward: Any, name: str, step: str) -> Any:
         return reward_values(name, values, len(completions), step)
 
     return later if inspect.iscoroutinefunction(reward) else call
-
-
-def counted_tokens(batch: Tensors) -> torch.Tensor:
-    """(rows, tokens) 1 where a token of a completion is in the loss, else 0."""
-    return batch["completion_mask"] * batch.get("tool_mask", 1)
 
 
 @contextmanager

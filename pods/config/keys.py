@@ -347,6 +347,7 @@ class TrainConfig(Section):
 
     backend: Annotated[Literal["auto", "transformers", "unsloth"], PRIVATE]
     gradient_checkpointing: bool
+    lean_update: bool
     threads: Annotated[PositiveInt | None, RESUMABLE]
     warm_up: bool
 

@@ -11,8 +11,8 @@ from pods import ranks
 from pods.batch import Completion, Prompt, Rollout, Row
 from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy, Work
+from pods.lean_update import Tensors
 from pods.trainer import PodsTrainer
-from pods.trl_adapter import Tensors
 
 
 def warm_up(
