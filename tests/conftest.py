@@ -17,9 +17,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may reach for a hub
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter compiles torch again
 
-# Files of the slow tier: other environments, several processes, what is killed and installed. Like
-# the tests that are marked slow they run where the variable CI is set.
-SLOW_TIER = {"unsloth_drift", "vllm", "deepspeed", "distributed", "wheel", "faults", "extending"}
 # Files that take half a minute or more start first, the longest at the head, so that the two
 # workers end together.
 LONGEST_FIRST = [
@@ -43,10 +40,9 @@ LONGEST_FIRST = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {f"test_{name}": number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    skip = pytest.mark.skip(reason="slow; CI=true uv run pytest runs it")
+    skip = pytest.mark.skip(reason="slow; runs where the variable CI is set")
     for item in items if "CI" not in os.environ else ():
-        in_slow_tier = item.path.stem.removeprefix("test_") in SLOW_TIER
-        if in_slow_tier or item.get_closest_marker("slow"):
+        if item.get_closest_marker("slow"):
             item.add_marker(skip)
 
 

@@ -1,7 +1,7 @@
 """Steps with fewer rows than the budget, by PodsTrainer alone: the gradient of every update.
 
-Imported after Unsloth, which must come first: both sides of tests/unsloth_drift.py run all of it,
-and tests/test_unsloth_drift.py compares them.
+Imported after Unsloth, which must come first: both sides of tests/nightly/unsloth_drift.py run all
+of it, and test_unsloth_drift.py compares them.
 """
 
 from typing import Any

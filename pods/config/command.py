@@ -27,7 +27,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pods.config import sweeps
+from pods.config import sources, sweeps
 from pods.config.errors import RunFailed, UserError, one_line
 from pods.config.help import help_text
 from pods.config.keys import Section, TrainConfig, dictionaries, keys
@@ -42,6 +42,7 @@ HYDRA.defaults = [
     {group: QUIET.get(group, choice) for group, choice in entry.items()} for entry in HYDRA.defaults
 ]
 ConfigStore.instance().store("config", HYDRA, group="hydra", provider="pods")
+sources.read_files_as_data()
 
 # Python 3.14 reads a flag's help when it is defined; one of Hydra 1.3's is no text (hydra#3121).
 argparse.ArgumentParser._check_help = lambda *_: None
@@ -174,6 +175,11 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
         command.searched = [Path(parsed.config_dir).absolute()]
         if command.folder != CONFIG_DIR:  # it has no groups, but keys of the same names
             flags.append(f"--config-dir={command.folder}")
+    if parsed.experimental_rerun:
+        raise UserError(
+            f"--experimental-rerun {parsed.experimental_rerun}: is a pickle, which can hold code; "
+            "start the saved config instead: -cd checkpoints/<run>/.hydra -cn config run=<new run>"
+        )
     command.name = parsed.config_name or command.name
     overrides = sweeps.parsed(parsed.overrides)
     for override in overrides:

@@ -1,0 +1,97 @@
+"""A config file is data. Hydra would run what some keys of its group `hydra` name, and OmegaConf
+would read the environment for ${oc.env:NAME}: neither is taken out of a YAML file, which may be a
+stranger's (docs/files.md). The command line is the user's, who may type both."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import OmegaConf
+
+from pods.config.errors import UserError
+from pods.config.keys import flat
+from pods.config.paths import CONFIG_DIR
+
+# What a file may set below `hydra`. Texts of a launcher or a sweeper can be commands (submitit's
+# `setup`) or names, so they are typed.
+NUMBERS = re.compile(r"hydra\.((launcher|sweeper)\.\w+|sweeper\.params\.(?!hydra)\w[\w.]*)")
+TEXTS = re.compile(
+    r"hydra\.(run\.dir|sweep\.(dir|subdir)|sweeper\.(direction|study_name)"
+    r"|sweeper\.params\.(?!hydra)\w[\w.]*|job_logging\.root\.level)"
+)
+# Installed plugins have their own config; a file's defaults may name one.
+PLUGINS = re.compile(r"override /?hydra/(launcher|sweeper)")
+PACKAGES = (None, "_global_", "_group_", "_here_")  # none leads to `hydra`
+OTHER_KEYS = re.compile(r"\$\{(method:|[\w.]+)\}")  # ${run}, ${lora.rank}
+
+
+def refuse(file: Path, name: str, header: str | None, content: Any) -> None:
+    """Raise UserError for the first thing in a config file that is more than data.
+
+    name: group and name, as in experiment/quickstart. header: its `# @package`.
+    """
+    typed = "a file may not, since Hydra runs what is named there; type it on the command line"
+    group = os.path.dirname(os.path.normpath(name))
+    if f"{group}/".startswith("hydra/"):
+        raise UserError(f"{file}: sets {group}; {typed}")
+    if header not in PACKAGES:
+        raise UserError(f"{file}: @package {header}: must be one of _global_, _group_; correct it")
+    if not isinstance(content, dict):
+        return  # Hydra has its own line
+    for entry in content.get("defaults") or []:
+        refuse_default(file, entry, typed)
+    if "hydra" in content:
+        for key, value in flat({"hydra": content["hydra"]}).items():
+            allowed = TEXTS if isinstance(value, str) else NUMBERS
+            if isinstance(value, list) or not allowed.fullmatch(key):
+                raise UserError(f"{file}: sets {key}; {typed}")
+    if not file.resolve().is_relative_to(CONFIG_DIR):
+        refuse_resolvers(file, content)
+
+
+def refuse_default(file: Path, entry: Any, typed: str) -> None:
+    """Raise UserError for an entry of a defaults list that chooses a config of Hydra's own groups,
+    except for a launcher or a sweeper, or puts a config elsewhere."""
+    (group,) = entry if isinstance(entry, dict) and len(entry) == 1 else [entry]
+    chosen, _, package = str(group).partition("@")
+    if (package or None) not in PACKAGES:
+        raise UserError(f"{file}: defaults: {group}: @{package} must be _global_; correct it")
+    words = chosen.split()
+    named = words[-1] if words else ""
+    if re.match(r"[./]*(hydra|\$)", named) and not PLUGINS.fullmatch(" ".join(words)):
+        raise UserError(f"{file}: defaults: sets {named}; {typed}")
+
+
+def refuse_resolvers(file: Path, content: Any, key: str = "") -> None:
+    """Raise UserError for ${...} of anything but another key."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            refuse_resolvers(file, value, f"{key}.{name}" if key else str(name))
+    elif isinstance(content, list):
+        for value in content:
+            refuse_resolvers(file, value, key)
+    elif isinstance(content, str) and "${" in OTHER_KEYS.sub("", content):
+        raise UserError(
+            f"{file}: {key}={content}: only names of keys are replaced in a file outside of "
+            f"config/; type {key}=<value> on the command line, where the shell has $NAME"
+        )
+
+
+def read_files_as_data() -> None:
+    """From now on Hydra reads the YAML files of folders by this module."""
+    Plugins.instance()  # registers Hydra's own sources, once
+    registry = SourcesRegistry.instance()
+
+    class FileConfigSource(registry.resolve("file")):  # the registry wants the same name
+        def load_config(self, config_path: str) -> ConfigResult:
+            result = super().load_config(config_path)
+            content = OmegaConf.to_container(result.config, resolve=False)
+            name = config_path.removesuffix(".yaml")
+            refuse(Path(self.path) / f"{name}.yaml", name, result.header["package"], content)
+            return result
+
+    registry.types["file"] = FileConfigSource

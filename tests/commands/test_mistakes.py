@@ -1,0 +1,165 @@
+"""Typical mistakes, each answered by one line before any file is written, and the hints typed.
+
+Types and bounds: tests/unit/test_config.py; rules across keys: tests/unit/test_check.py.
+"""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+
+from pods.config.command import CONFIG_DIR, command
+from pods.config.keys import Text
+from pods.evaluation.config import EvaluateConfig
+from pods.figures.figure import FigureConfig
+from tests.conftest import ROOT
+from tests.fake_run import make_run
+from tests.figures import refused
+
+
+def transcript() -> list[tuple[str, str]]:
+    """(command, answer) of tests/commands/mistakes.txt."""
+    text = (ROOT / "tests" / "commands" / "mistakes.txt").read_text().strip()
+    parts = [part.split("\n", 1) for part in text.removeprefix("$ ").split("\n$ ")]
+    return [(command, " ".join(answer.split())) for command, answer in parts]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working folder with the run checkpoints/old; no mistake may change it."""
+    folder = tmp_path_factory.mktemp("beside")
+    make_run(folder / "checkpoints", "old", steps=())
+    lines = ["def short(completions): return [1 / 0]", "def one(completions): return [1.0]"]
+    (folder / "my.py").write_text("\n".join(lines))
+    (folder / "q.jsonl").write_text('{"q": "1+1", "a": "2"}')
+    return folder
+
+
+@pytest.fixture
+def answer(folder, monkeypatch, capsys):
+    """A command line -> the line that refuses it."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # my.py's would count as a file
+
+    def run(typed: str) -> str:
+        monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a new process
+        script, *arguments = shlex.split(typed)
+        path = script if (ROOT / script).is_file() else f"scripts/{script}"
+        return refused(capsys, path, *arguments).removeprefix(f"{Path(script).name}: ")
+
+    return run
+
+
+@pytest.mark.parametrize(("typed", "line"), transcript(), ids=[typed for typed, _ in transcript()])
+def test_a_mistake_is_one_line(answer, typed, line):
+    assert answer(typed) == line
+
+
+KEYS = {  # command: what the line begins with
+    "train.py ++sampling.temprature=1": "++sampling.temprature=1",
+    "train.py lr=1e-3": "lr=1e-3",
+    "train.py logger.console=true": "logger.console=true",
+    "train.py clock.update=.1": "clock.update=.1",
+    "train.py clock={fixed:1}": "clock={",
+    "train.py experiment=null": "experiment=null",
+    "train.py experiment=1": "experiment=1",
+    "train.py model=nan": "model=nan",
+    "train.py model=none": "model=none",
+    "train.py ~rule": "rule",
+    "train.py run=null": "run=null",
+    "train.py run=[x]": "run=",
+    "train.py seed=4294967296": "seed=4294967296",
+    "train.py --config-dir nowhere": "Additional config directory",
+    "train.py rule=conf/my.py": "rule=conf/my.py",
+    "train.py algorithm=grpo 'rule_kwargs={q: 1}'": "rule=max_variance rule_kwargs={'q': 1}",
+    "train.py algorithm=thin trl.scale_rewards=none": "trl.scale_rewards=none",
+    "train.py optimizer.name=adam": "optimizer.name=adam",
+    "train.py data_dir=nowhere task=gsm8k": "data_dir=nowhere",
+    "train.py output_dir=my.py": "output_dir=my.py",
+    "train.py resume=nowhere/checkpoint-3": "resume=nowhere/checkpoint-3",
+    "train.py model.load_in_4bit=true": "model.load_in_4bit=true",
+    "train.py task=own task.source=no.jsonl task.question=q task.answer=a": "task.source=no.jsonl",
+    "train.py task=own task.source=q.jsonl task.answer=a": "task.question=None",
+    "train.py rewards.functions.short=my.py:short": "rewards.functions.short=my.py:short",
+    "train.py card=l40s": "card=l40s",
+    "train.py trial=true card=v100": "card=v100",
+    "train.py trial=true json=true": "json=true",
+    "train.py trial=true card=l40s model.path=./none": "model.path=./none",
+    "evaluate_run.py": "run=null",
+    "evaluate_run.py run=old sampling.temperature=0": "sampling.temperature=0",
+    "evaluate_run.py run=old checkpoints=newest": "checkpoints=newest",
+    "evaluate_run.py run=old tasks=gms8k": "tasks=gms8k",
+    "evaluate_run.py run=old experiment=quickstart": "run=old experiment=quickstart",
+    "evaluate_run.py run=null model=tiny": "model=tiny",
+    "evaluate_run.py run=old results_dir=my.py": "results_dir=my.py",
+    "plot.py figure=gsm8k_mian": "figure=gsm8k_mian",
+    "plot.py figure.title=x": "figure.",
+    "plot.py metric=acc": "metric=acc",
+    "plot.py figure=math_main": "results_dir=results",
+    "plot.py figure=all figure.grid_seconds=60": "figure.grid_seconds=60.0",
+    "report.py run=absent": "run=absent",
+    "report.py run=../x/r": "run=../x/r",
+    "report.py figure=all": "figure=all",
+    "chat.py": "run",
+    "chat.py acc=.5": "acc=.5",
+    "chat.py run=old": "checkpoints/old",
+}
+
+
+@pytest.mark.parametrize("typed", KEYS)
+def test_a_mistake_is_answered_with_its_key(answer, typed):
+    line = answer(typed)
+    assert line.startswith(KEYS[typed])
+
+
+class PlotConfig(FigureConfig):
+    out_dir: Text
+
+
+LABELS = ["GRPO", "Größe", "基线", "GRPO (lr=1e-6)", "$", "n = 8", "b's", "100 %", "a/b", "#1"]
+
+
+@pytest.fixture
+def typed_or_hinted(monkeypatch, capsys):
+    """The config that a command reads from a word, or else from the hint in its answer: with the
+    quotes of Hydra, which it must read as the word was meant."""
+
+    def read(main, seen: list, word: str):
+        monkeypatch.setattr(sys, "argv", ["script.py", word])
+        if not started(main):
+            hint = re.search(r"quotes inside quotes: (.*)\n$", capsys.readouterr().err)[1]
+            monkeypatch.setattr(sys, "argv", ["script.py", *shlex.split(hint)])
+            assert started(main), hint
+        return seen[0]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("label", "pattern"),
+    [*((label, "a-*") for label in LABELS), ("GRPO", "b-seed[123]"), ("n = 8", "größe-*")],
+)
+def test_a_label_can_be_typed_or_the_hint_can(typed_or_hinted, label, pattern):
+    seen: list = []
+    plot = command("plot", PlotConfig)(seen.append)
+    config = typed_or_hinted(plot, seen, f"runs={{{label}: [{pattern}], B: [b]}}")
+    assert config.runs == {label: [pattern], "B": ["b"]}
+
+
+@pytest.mark.parametrize("names", ["run-seed[01]", "größe", "[a,b-seed[01]]", "[größe,b]", "a b=c"])
+def test_a_name_of_a_run_can_be_typed_or_the_hint_can(typed_or_hinted, names):
+    seen: list = []
+    evaluate = command("evaluate", EvaluateConfig, CONFIG_DIR / "evaluate")(seen.append)
+    config = typed_or_hinted(evaluate, seen, f"run={names}")
+    assert config.run == (names[1:-1].split(",") if names[0] == "[" else [names])
+
+
+def started(command) -> bool:
+    try:
+        command()
+    except SystemExit:
+        return False
+    return True
