@@ -1,7 +1,7 @@
 """Figures from result files: accuracy against training time with its interval.
 
     uv run scripts/plot.py figure=quickstart
-    uv run scripts/plot.py figure=all results_dir=<folder with the published files>
+    uv run scripts/plot.py figure=all results_dir=results/published
 Writes <out_dir>/<figure>/main.png|pdf|txt (caption), length.png|pdf, curves.json; prints its path.
 """
 

@@ -26,14 +26,17 @@ def entry(accuracy, length=100.0):
     return content | {"lengths": [length] * len(repeats)}
 
 
-def run_file(folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=(), greedy=None):
-    """results/<name>.json, a checkpoint per accuracy; greedy: the factor of the greedy accuracy."""
+def run_file(
+    folder, name, accuracies, *, steps=(), dataset="gsm8k", metas=(), greedy=None, interval=1800.0
+):
+    """results/<name>.json, a checkpoint per accuracy, one each `interval` s; greedy: the factor of
+    the greedy accuracy."""
     steps = steps or range(100, 100 * len(accuracies) + 1, 100)
     content = {
         f"checkpoint-{step}": {dataset: entry(accuracy)}
         | ({f"{dataset}.greedy": entry(greedy * accuracy)} if greedy else {})
-        | ({"meta": meta} if meta else {})
-        for step, accuracy, meta in zip_longest(steps, accuracies, metas)
+        | {"meta": {"train_seconds": interval * number} | (meta or {})}
+        for number, (step, accuracy, meta) in enumerate(zip_longest(steps, accuracies, metas), 1)
     }
     (folder / f"{name}.json").write_text(json.dumps(content))
 
@@ -85,6 +88,15 @@ def export_files(folder, name, runs, length_only=""):
         table.to_csv(folder / f"{name}-{kind}.csv", index=False, quoting=csv.QUOTE_ALL)
 
 
+def published_run(folder, name, accuracies, dataset="gsm8k", steps=()):
+    """A run's file as the authors published it, without times."""
+    steps = steps or range(100, 100 * len(accuracies) + 1, 100)
+    content = {
+        f"checkpoint-{s}": {dataset: entry(a)} for s, a in zip(steps, accuracies, strict=True)
+    }
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
 def published_files(folder):
     """Every kind of published file, made up: speed-ups 3 (math), 2 (llama), 5 (a100s), 4 (n=64)."""
     methods = {
@@ -97,7 +109,7 @@ def published_files(folder):
     }
     for (name, accuracies), i in product(methods.items(), (1, 2, 10)):
         dataset = "math500" if "MATH" in name else "gsm8k"
-        run_file(folder, f"Instruct-{name}-Run{i}", accuracies, dataset=dataset)
+        published_run(folder, f"Instruct-{name}-Run{i}", accuracies, dataset)
     base_file(folder, "base-qwen", 0.1, "math500")
     base_file(folder, "base-llama", 0.05)
     runs, methods = {}, {"n32-m32-ga16": 20, "n128-m32-ga4": 4}  # minutes of the step from .1 to .7
@@ -141,8 +153,8 @@ def figure(**changes):
     """A figure on a four-point, half-hour grid with the methods GRPO and GRPO-PODS."""
     methods = {"GRPO": "grpo-*", "GRPO-PODS": "pods-*"}
     values = {"name": "toy", "title": "Toy", "dataset": "gsm8k", "metric": "ans_acc"}
-    values |= {"grid_seconds": 1800.0, "budget_seconds": 7200.0, "checkpoints": 4}
-    values |= {"time_unit": "hours", "base": ["base-toy"], "wandb_export": None}
+    values |= {"grid_seconds": 1800.0, "budget_seconds": 7200.0}
+    values |= {"time_unit": "hours", "base": ["base-toy"]}
     values |= {"baseline": "GRPO", "pods": "GRPO-PODS"}
     values["series"] = {label: FigureSeries(runs=[runs]) for label, runs in methods.items()}
     return Figure(**values | changes)

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from pods.figures import paper, speedup
+from tests.commands.test_speedup import compare, method
 from tests.figures import facts_file, printed, run_file
-from tests.test_speedup import compare, method
 
 TABLE = "scripts/table.py"
 
@@ -73,7 +73,8 @@ def test_p_values_are_corrected_for_every_comparison_of_the_table():
 
 def test_a_null_comparison_establishes_nothing(shared, tmp_path, capsys):
     """Two halves of the published runs of GRPO."""
-    results = f"results_dir={shared / 'reference' / 'results'}"
+    theirs, results = shared / "reference" / "results", f"results_dir={tmp_path}"
+    printed(capsys, "scripts/import_published.py", f"folder={theirs}", results)
     halves = "runs={A: ['*512-16-16-Run[1-5]'], B: ['*512-16-16-Run[6-9]', '*512-16-16-Run10']}"
     keys = ["figure=gsm8k_main", results, f"out_dir={tmp_path}", halves]
     text = printed(capsys, TABLE, *keys).out

@@ -19,6 +19,7 @@ COMMANDS = {
     "export": "scripts/export.py",
     "inspect": "scripts/inspect_run.py",
     "dequantize": "scripts/dequantize.py",
+    "import_published": "scripts/import_published.py",
 }
 NAMES = {Path(file).name: name for name, file in COMMANDS.items()}
 

@@ -145,9 +145,7 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
     }
     present = [method for method in methods.values() if method]
     if not present:
-        wanted = chain(
-            figure.wandb_export or [], *(method.runs for method in figure.series.values())
-        )
+        wanted = chain.from_iterable(method.runs for method in figure.series.values())
         advice = "run evaluate_run.py first, or set another results_dir"
         if left_out:
             advice = "the reasons are above"
@@ -210,10 +208,11 @@ def _series(
         return None
     _compare_settings(figure, label, used)
     used.sort(key=lambda run: run.settings.get("seed", 0))  # published runs stay as they are
-    ends = pandas.Series(
-        {run.name: run.quantities["seconds"].max() for run in used if run.measured}, dtype=float
+    ends = pandas.Series(  # the last point of each run
+        {run.name: run.quantities["seconds"].last_valid_index() for run in used if run.measured},
+        dtype=float,
     )
-    if ends.max() > ends.min() + figure.grid_seconds / 2:
+    if ends.max() > ends.min():
         warn(f"{ends.idxmin()}: ends first of {label}, whose mean is drawn up to there")
     method = figure.series[label]
     return Series(

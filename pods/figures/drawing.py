@@ -208,7 +208,7 @@ def _curves(axes: Axes, figure: Figure, series: list[Series], quantity: str) -> 
     label = f"Training time, {figure.time_unit}"
     if series[0].clock != "measured":
         label += f", priced: {series[0].clock}"
-    if not (figure.wandb_export or all(method.measured for method in series)):
+    if not all(method.measured for method in series):
         point = figure.grid_seconds / 3600 * UNITS[figure.time_unit]
         label += f" (checkpoint index × {point:g})"
     axes.set(xlabel=label, ylabel=name)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Share, Text
@@ -28,12 +28,10 @@ class Figure(Section):
     metric: Text
     grid_seconds: PositiveFloat
     budget_seconds: PositiveFloat
-    checkpoints: PositiveInt | None
     time_unit: Literal[*UNITS]
     base: list[Text]
     baseline: Text | None
     pods: Text | None
-    wandb_export: list[Text] | None = Field(min_length=2, max_length=2)
     series: dict[Text, FigureSeries]
 
     @property
@@ -44,9 +42,9 @@ class Figure(Section):
 
     @property
     def greedy(self) -> "Figure":
-        """This figure by greedy completions, which no wandb export has."""
+        """This figure by greedy completions."""
         changes = {key: getattr(self, key) + GREEDY for key in ("name", "dataset")}
-        changes |= {"title": f"{self.title}, greedy", "wandb_export": None}
+        changes["title"] = f"{self.title}, greedy"
         return self.model_copy(update=changes)
 
     def with_methods(self, runs: dict[str, list[str]]) -> "Figure":
@@ -55,7 +53,6 @@ class Figure(Section):
         changes = {
             "name": "runs",
             "title": ", ".join(labels),
-            "wandb_export": None,
             "baseline": labels[0],
             "pods": labels[1] if len(labels) == 2 else None,
             "series": {label: FigureSeries(runs=patterns) for label, patterns in runs.items()},
@@ -72,10 +69,10 @@ class Series:
     runs: list[str]
     quantities: dict[str, np.ndarray]
     hours: np.ndarray  # (points,)
-    measured: bool  # every run has train_seconds; else the published grid
+    measured: bool  # train_seconds of every run were measured; else they are the published grid's
     seconds_per_step: dict[str, float] | None = None
     base: dict[str, float] = field(default_factory=dict)  # value and length at time 0
-    first: list[dict[str, float]] = field(default_factory=list)  # drawn at 0, as published
+    first: list[dict[str, float]] = field(default_factory=list)  # checkpoint-0 of each run
     seeds: list[int | None] = field(default_factory=list)  # of the runs; None: unknown
     settings: dict[str, Any] = field(default_factory=dict)  # of the first run and its evaluation
 
@@ -85,7 +82,7 @@ class Series:
         return self.settings.get("clock.name", "measured")
 
     def start(self, quantity: str) -> np.ndarray:
-        """What is drawn at time 0: the base, or of an export each run's first checkpoint."""
+        """What is drawn at time 0: the base, or in a figure without one each run's checkpoint-0."""
         values = np.array([point.get(quantity, np.nan) for point in self.first or [self.base]])
         return values[np.isfinite(values)]
 

@@ -76,9 +76,17 @@ class Scores(BaseModel, extra="allow"):
         return self.__pydantic_extra__
 
 
+class Published(BaseModel):
+    """The times of a published run, as scripts/import_published.py writes them."""
+
+    by_index: bool = False  # train_seconds are those of a grid; else they were measured
+    reach: float = 0.0  # s; the longest pause between its samples
+
+
 class Settings(BaseModel, extra="allow"):
     """What results/<run>.meta.json says of an evaluation and its training; more is in it."""
 
+    published: Published | None = None
     tasks: dict[str, dict[str, Any]] | None = None
     train: dict[str, Any] | None = None
     git_commit: Any = None
@@ -126,7 +134,7 @@ def facts_of(path: Path) -> JsonObject:
 
 
 def read_settings(path: Path) -> Settings:
-    """The facts beside a file of results, which published ones have not. Raises UserError if the
+    """The facts beside a file of results. Raises UserError if the
     file holds something else."""
     facts = path.with_suffix(".meta.json")
     return _parsed(facts, Settings) if facts.exists() else Settings()

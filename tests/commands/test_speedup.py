@@ -27,7 +27,8 @@ def compare(baseline, pods, **changes):
     return speedup.compare(baseline, pods, how.model_copy(update=changes))
 
 
-NAN, SPEEDUP = float("nan"), "scripts/speedup.py"
+NAN = float("nan")
+SPEEDUP, IMPORT = "scripts/speedup.py", "scripts/import_published.py"
 
 
 @pytest.mark.parametrize(
@@ -180,9 +181,9 @@ def test_a_target_is_fixed_or_comes_from_the_other_runs_of_the_baseline():
     assert compare(five, fast).time_to_target.target == pytest.approx(0.99 * np.mean(means))
 
 
-def test_the_published_headlines(capsys, shared):
-    where = f"results_dir={shared}/reference/results"
-    out, err = printed(capsys, SPEEDUP, "figure=all", where, "json=true")
+def test_the_published_headlines(capsys, shared, tmp_path):
+    printed(capsys, IMPORT, f"folder={shared}/reference/results", f"results_dir={tmp_path}")
+    out, err = printed(capsys, SPEEDUP, "figure=all", f"results_dir={tmp_path}", "json=true")
     result = json.loads(out)
     grpo, h100s = result["gsm8k_main"], result["h100s"]
     assert (grpo["speedup"], grpo["baseline_hours"], grpo["pods_hours"]) == (2.0, 3.0, 1.5)
@@ -203,7 +204,9 @@ def test_the_published_headlines(capsys, shared):
 
 
 def test_every_published_kind_is_compared_and_exit_code_3_says_what_is_left_out(capsys, tmp_path):
-    published_files(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    published_files(tmp_path / "theirs")
+    printed(capsys, IMPORT, f"folder={tmp_path / 'theirs'}", f"results_dir={tmp_path}")
     command = (SPEEDUP, f"results_dir={tmp_path}", "json=true", "resamples=100")
     result = json.loads(printed(capsys, *command, "figure=all")[0])
     speedups = {"a100s": 5, "gsm8k_main": 4, "llama_main": 2, "math_main": 3, "n_scaling": 4}

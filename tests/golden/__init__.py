@@ -129,8 +129,10 @@ def verdicts(folder: Path) -> Values:
 def curves(folder: Path) -> Values:
     """The curves of the published figures whose files are shared, as numbers."""
     values = {}
+    words = [f"folder={REFERENCE / 'results'}", f"results_dir={folder}"]
+    processes.run(folder, *words, script="scripts/import_published.py")
     for figure in ("gsm8k_main", "h100s"):
-        words = [f"figure={figure}", f"results_dir={REFERENCE / 'results'}", f"out_dir={folder}"]
+        words = [f"figure={figure}", f"results_dir={folder}", f"out_dir={folder}"]
         processes.run(folder, *words, script="scripts/plot.py")
         series = json.loads((folder / figure / "curves.json").read_text())["series"]
         for (label, curve), name in product(series.items(), ("time_hours", "mean", "sem")):

@@ -13,7 +13,7 @@ from pods.config import command
 from pods.config.errors import UserError
 from pods.figures import curves, reading
 from pods.figures.figure import Absent, FigureConfig, FigureSeries, Unlike
-from tests.figures import base_file, entry, export_files, facts_file, figure, run_file
+from tests.figures import base_file, entry, facts_file, figure, run_file
 
 NAN, RISING = float("nan"), [0.1, 0.2, 0.3, 0.4]
 
@@ -23,35 +23,6 @@ def read(folder, **changes):
     with contextlib.redirect_stderr(io.StringIO()) as warnings:
         series = curves.read(figure(**changes), folder, [])
     return series, warnings.getvalue()
-
-
-HEALTHY = [210, 418, 627, 851, 1068, 1271, 1494, 1720, 1957, 2180, 2423, 2649]
-# A real run: the steps of an aborted attempt stand between those of the second one.
-RUN9 = [171, 204, 351, 485, 772, 1031, 1348, 1622, 1867, 2138, 2394, 2630, 2859, 3078]
-INTERLEAVED = [None, 1, None, *range(2, 13)]
-TWO_ATTEMPTS = sorted([*range(100, 900, 100), *range(120, 920, 100)])
-
-
-@pytest.mark.parametrize(
-    ("steps", "points", "note"),
-    [
-        ([], [], ""),
-        (HEALTHY, [*range(1, 13)], ""),
-        ([50, 300, *HEALTHY[2:]], [*range(1, 13)], ""),  # uneven, but the expected count
-        (RUN9, INTERLEAVED, "171, 351"),
-        ([*HEALTHY, 2660], [*range(1, 13), None], "2660"),  # a last save too close
-        (HEALTHY[:4] + HEALTHY[5:], [1, 2, 3, 4, *range(6, 13)], "before step 1271"),
-        (HEALTHY[:4] + HEALTHY[5:10], [1, 2, 3, 4, *range(6, 11)], "ends early"),  # and killed
-        ([*HEALTHY, 2880], [*range(1, 14)], "the first 12 count"),  # went on after the budget
-        (TWO_ATTEMPTS, [None] * 16, "left out"),
-    ],
-)
-def test_marks_of_published_checkpoints(steps, points, note, capsys):
-    by_index = reading.by_index("run", steps, 12)
-    np.testing.assert_array_equal(by_index, np.array(points, dtype=float))
-    notes = capsys.readouterr().err
-    assert note in notes
-    assert bool(notes) == bool(note), "a regular run has no note"
 
 
 @pytest.mark.parametrize(
@@ -139,9 +110,7 @@ def test_the_runs_of_an_arm_are_in_the_order_of_their_seeds(tmp_path):
     assert (method.measured, method.seconds_per_step) == (True, None)
     assert method.base == {"value": 0.05, "length": 50.0}
     for path in tmp_path.glob("*.meta.json"):
-        path.unlink()
-    run_file(tmp_path, "grpo-0", RISING)
-    run_file(tmp_path, "grpo-1", RISING)
+        path.write_text('{"published": {"by_index": true}}')
     ((method,), _) = read(tmp_path, series=methods)
     assert (method.runs, method.seeds) == (["grpo-0", "grpo-1"], [None, None])
     assert (method.measured, method.seconds_per_step) == (False, seconds)
@@ -204,7 +173,7 @@ def test_one_arm_is_too_few_where_two_are_needed_and_a_folder_must_be_there(tmp_
         read(tmp_path / "none")
 
 
-def test_measured_times_win_over_the_published_grid(tmp_path):
+def test_a_checkpoint_stands_at_the_point_nearest_to_its_time(tmp_path):
     seconds = (1803.0, 5420.0, 7210.0)
     metas = [{"train_seconds": s} for s in seconds]
     run_file(tmp_path, "grpo-Run1", [0.1, 0.3, 0.4], metas=metas)
@@ -218,10 +187,14 @@ def test_measured_times_win_over_the_published_grid(tmp_path):
 def test_an_arm_of_different_settings_and_a_checkpoint_0_are_named(tmp_path):
     for name in ("grpo-n16-seed0", "grpo-n16-seed1"):
         run_file(tmp_path, name, RISING)
-    run_file(tmp_path, "grpo-n4-seed0", [0.0, *RISING], steps=[0, 100, 200, 300, 400])
+    metas = [{"train_seconds": 1800.0 * k} for k in range(5)]
+    run_file(tmp_path, "grpo-n4-seed0", [0.0, *RISING], steps=range(0, 500, 100), metas=metas)
     (method,), notes = read(tmp_path)
     np.testing.assert_allclose(method.quantities["value"], [RISING] * 3)
     assert "grpo-n4-seed0: checkpoint-0 is dropped" in notes
+    (method,), notes = read(tmp_path, base=[])
+    assert "dropped" not in notes
+    assert method.start("value").tolist() == [0.0], "without a base time 0 is checkpoint-0"
     for i, path in enumerate(tmp_path.glob("*.json")):
         facts_file(tmp_path, path.stem, seed=i, lora={"rank": 8}, threads=i)
     assert "differ" not in read(tmp_path)[1], "equal in all but what a resume may change"
@@ -244,59 +217,6 @@ def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": base}))
     methods = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
     assert methods["GRPO"]["mean"] == pytest.approx(mean)
-
-
-EXPORT = {"wandb_export": ["toy-acc.csv", "toy-length.csv"]}
-EXPORT |= {"grid_seconds": 120.0, "budget_seconds": 480.0}
-
-
-def test_an_export_takes_the_nearest_sample_of_runs_in_both_files(tmp_path):
-    runs = {
-        "grpo-s2-ga16": [(0.7, 0.0), (2.4, 0.2), (3.5, 0.35), (6.3, 0.6), (8.1, 0.8)],
-        "grpo-s10-ga16": [(2.0, 0.4), (9.0, 0.6)],
-        "grpo-s3-ga16": [(2.0, 1.0), (8.0, 1.0)],
-        "pods-s2-ga4": [(0.5, 0.5), (0.9, 0.7)],
-    }
-    export_files(tmp_path, "toy", runs, length_only="grpo-s3-ga16")
-    run_file(tmp_path, "grpo-ours", RISING)
-    (grpo, pods), notes = read(tmp_path, **EXPORT)
-    assert grpo.runs == ["grpo-s2-ga16", "grpo-s10-ga16"]
-    values = [[0.2, 0.35, 0.6, 0.8], [0.4, 0.4, 0.6, 0.6]]
-    for quantity in ("value", "length"):
-        np.testing.assert_allclose(grpo.quantities[quantity], values)
-    np.testing.assert_allclose(pods.quantities["value"], [[0.7, 0.7, 0.7, NAN]])
-    steps = [method.quantities["steps"][0, 0] for method in (grpo, pods)]
-    assert steps == [20, 80], "_step counts micro-steps, 16 or 4 to a step"
-    assert "grpo-s3-ga16: only in one file of the export; left out" in notes
-    assert "pods-s2-ga4: no checkpoint near 480 s" in notes, "the run had ended"
-    assert "figure=toy: drawn from its export, without grpo-ours of GRPO" in notes
-
-
-def test_damaged_rows_of_an_export_are_left_out(tmp_path):
-    path = tmp_path / "toy-acc.csv"
-    column = "data/grpo-s1-ga4 - eval/accuracy"
-    path.write_text(f'"eval/time","{column}"\n60,0.5\n,0.6\n120,NaN\n180,oops\n240,0.8\n')
-    samples = reading.read_csv(path)["grpo-s1-ga4"]
-    np.testing.assert_allclose(samples[["seconds", "value"]], [[60, 0.5], [240, 0.8]])
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [("time,value\n1,2\n", "no column eval/time"), ("", "not a CSV file")],
-)
-def test_an_export_without_columns_is_named(tmp_path, content, words):
-    path = tmp_path / "toy-acc.csv"
-    path.write_text(content)
-    with pytest.raises(UserError, match=words):
-        reading.read_csv(path)
-
-
-def test_an_export_has_one_metric_and_two_files(tmp_path):
-    (tmp_path / "toy-acc.csv").touch()
-    with pytest.raises(UserError, match="metric=both_acc: the export of figure=toy"):
-        read(tmp_path, **EXPORT, metric="both_acc")
-    with pytest.raises(Absent, match=r" has no toy-length\.csv; set results_dir to the"):
-        read(tmp_path, **EXPORT)
 
 
 @pytest.mark.parametrize(
