@@ -207,7 +207,7 @@ class OptimizerKeys(Section):
 
     name: Text
     learning_rate: Annotated[PositiveFloat, ALIKE]
-    schedule: Literal["constant", "linear", "cosine"]
+    schedule: Literal["constant", "constant_with_warmup", "linear", "cosine"]
     schedule_by: Literal["seconds", "steps"] | None
     warmup_steps: NonNegativeFloat
     betas: list[Annotated[float, Field(ge=0, lt=1)]] = Field(min_length=2, max_length=2)
