@@ -40,10 +40,6 @@ LONGEST_FIRST = [
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {f"test_{name}": number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
-    skip = pytest.mark.skip(reason="slow; runs where the variable CI is set")
-    for item in items if "CI" not in os.environ else ():
-        if item.get_closest_marker("slow"):
-            item.add_marker(skip)
 
 
 def pytest_collection_finish() -> None:

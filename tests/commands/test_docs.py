@@ -3,12 +3,9 @@ every command and `key=value` composes. Also the paths that pyproject.toml gives
 
 import importlib
 import json
-import os
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -59,27 +56,6 @@ def test_the_trl_example_of_the_readme_runs_outside_the_repository(tmp_path):
     processes.run(tmp_path, script=tmp_path / "sums.py")
     state = json.loads((tmp_path / "sums" / "checkpoint-2" / STATE).read_text())
     assert len(state["history"]) == 2  # one prompt a step
-
-
-@pytest.mark.slow
-def test_the_notebook_runs_from_training_to_the_interval(tmp_path):
-    cells = json.loads((ROOT / "notebooks" / "quickstart.ipynb").read_text())["cells"]
-    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    script = tmp_path / "cells.py"
-    script.write_text("\n\n".join(code))
-
-    def in_small() -> None:
-        os.environ.update(PODS_NOTEBOOK_SECONDS="0.5", PODS_NOTEBOOK_FOLDER=str(tmp_path / "w"))
-        subprocess.run = partial(processes.instead_of_run, tmp_path, subprocess.run)
-
-    cwd = ROOT / "notebooks"
-    shown = processes.run(tmp_path, script=script, fault=in_small, cwd=cwd).stdout
-    assert shown.count("kept    ") == 4
-    assert shown.count("dropped ") == 4
-    assert "my_rules.py:both_ends" in shown
-    assert "pods minus grpo: " in shown
-    metrics = (tmp_path / "w" / "own" / "metrics.jsonl").read_text().splitlines()
-    assert "all/brevity_mean" in json.loads(metrics[0])
 
 
 def test_the_paths_of_mutmut_exist():

@@ -140,9 +140,19 @@ CHANGES = {
 }
 
 
+CASES = SCRIPTS | CHANGES
+# The others: tests/nightly/test_pods_trainer.py.
+FAST = ["chat, async, two rewards with weights", "LoRA, KL, truncated masked"]
+FAST += ["two iterations of two updates"]
+
+
 @pytest.mark.filterwarnings("error:.*NaN slice:RuntimeWarning", "error:Mean of empty")
-@pytest.mark.parametrize("case", [*SCRIPTS.values(), *CHANGES.values()], ids=[*SCRIPTS, *CHANGES])
+@pytest.mark.parametrize("case", FAST)
 def test_grpo_equals_trls_trainer_to_the_bit_over_two_epochs(case, tmp_path):
+    grpo_equals_trls_trainer(CASES[case], tmp_path)
+
+
+def grpo_equals_trls_trainer(case, tmp_path):
     theirs = trainer_of(GRPOTrainer, tmp_path, **case)
     theirs.train()
     ours = trainer_of(PodsTrainer, tmp_path, **case, algorithm="grpo")
@@ -342,8 +352,11 @@ def gradients(folder, algorithm, m, rows, **changes):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("small"))
+
+
+def small_model(folder):
     """A model that computes in float64 throughout: no norm and no position in float32."""
-    folder = tmp_path_factory.mktemp("small")
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         vocab_size=len(tokenizer()),
@@ -369,7 +382,7 @@ LOSSES = [  # rows of a micro-batch (0: the step is one), and settings
     ("bnpo", 0, KL),
     ("luspo", 2, {}),
 ]
-MORE_LOSSES = [
+MORE_LOSSES = [  # tests/nightly/test_pods_trainer.py
     ("grpo", 2, MASKED),
     ("dapo", 0, ENTROPY | KL),
     ("bnpo", 0, ENTROPY | KL),
@@ -389,12 +402,12 @@ def id_of(value):
     return "-".join(value) or "plain" if isinstance(value, dict) else str(value)
 
 
-@pytest.mark.parametrize(
-    ("loss", "rows", "changes"),
-    [*LOSSES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_LOSSES)],
-    ids=id_of,
-)
+@pytest.mark.parametrize(("loss", "rows", "changes"), LOSSES, ids=id_of)
 def test_rows_that_fill_the_step_are_in_no_loss_and_in_no_denominator(small, loss, rows, changes):
+    filled_rows_count_nowhere(small, loss, rows, **changes)
+
+
+def filled_rows_count_nowhere(small, loss, rows, **changes):
     """6 of 8 rows, and a step of these 6. What is in float32 is the same in both, except for the
     factor 8/6, whose relative rounding is at most 2**-24; sums in float64 add 1e-12. TRL's sums
     over tokens in float32 round at the size of the largest: 2**-21 is eight such roundings. Beside

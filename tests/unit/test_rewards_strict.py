@@ -1,10 +1,7 @@
 """The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
 
-import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import closing
 
@@ -13,7 +10,6 @@ import pytest
 
 import rewards
 from rewards import Scorer, verifier
-from tests.conftest import ROOT
 
 SLOW = "(x+1)^{19}(x+2)^{19}(x+3)^{19}"  # computer algebra takes long to compare it
 HOSTILE = [
@@ -90,36 +86,6 @@ def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
         assert scorer.timeouts == 0
 
 
-def busy() -> None:
-    """Keep a core busy until killed, as another user's process does."""
-    while True:
-        pass
-
-
-@pytest.mark.slow
-def test_a_verdict_does_not_depend_on_the_load_of_the_machine():
-    """Four busy processes on the one core that the comparisons may use: they wait, and count only
-    the processor's time that they use themselves."""
-    count = 4
-    golds = [f"(3,\\frac{{{k}\\pi}}{{2}})" for k in range(1, count + 1)]
-    answers = [block(f"(3,\\frac{{{2 * k}\\pi}}{{4}})") for k in range(1, count + 1)]
-    context = multiprocessing.get_context("fork")  # an interpreter of its own takes a second
-    cores = os.sched_getaffinity(0)
-    neighbours = [context.Process(target=busy) for _ in range(4)]
-    os.sched_setaffinity(0, {min(cores)})  # inherited by every process that is started here
-    try:
-        for neighbour in neighbours:
-            neighbour.start()
-        with closing(Scorer("strict", workers=2, deadline_seconds=0.5)) as scorer:
-            assert scorer.grade(answers, golds, ["math"] * count) == [True] * count
-            assert scorer.timeouts == 0
-    finally:
-        os.sched_setaffinity(0, cores)
-        for neighbour in neighbours:
-            neighbour.kill()
-            neighbour.join()
-
-
 def test_a_comparison_that_waits_without_using_the_processor_ends_too(monkeypatch):
     """In a child of the test: the verifier's own child, whose comparison sleeps."""
     monkeypatch.setattr(verifier, "WALL_SECONDS", 0.2)
@@ -150,26 +116,3 @@ def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
         "rewards=strict: 1 of 3 completions without a verdict: their comparison took more than "
         "0.05 s of processor time; raise deadline_seconds\n"
     )
-
-
-@pytest.mark.slow
-def test_a_script_without_a_main_guard_is_run_once_and_no_process_outlives_it():
-    """The server never imports the caller's main module, which may start training."""
-    code = (
-        "import sys; from rewards import Scorer\n"
-        "scorer = Scorer('strict', workers=2, deadline_seconds=3)\n"
-        "grades = scorer.grade(['<answer>(x+1)(x+2)</answer>'], ['x^2+3x+2'], ['math'])\n"
-        "print(scorer._verifier._server.pid, grades, 'torch' in sys.modules, flush=True)\n"
-        f"scorer.grade(['<answer>{SLOW}</answer>'], ['x+1'], ['math'])\n"
-    )
-    command = [sys.executable, "-c", code]
-    trainer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    pid, line = trainer.stdout.readline().split(maxsplit=1)
-    assert line == "[True] False\n"
-    server = psutil.Process(int(pid))
-    while not server.children():
-        time.sleep(0.05)  # until the comparison runs
-    pids = [server.pid, *(child.pid for child in server.children())]
-    trainer.kill()
-    trainer.communicate()
-    wait_until_gone(pids)

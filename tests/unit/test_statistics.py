@@ -38,27 +38,6 @@ def test_the_main_interval_errs_in_five_of_a_hundred_null_comparisons(runs, pair
     assert 0.03 <= wrong / sets <= 0.07
 
 
-@pytest.mark.slow
-def test_intervals_of_runs_that_collapse_and_of_the_bootstrap_hold_the_truth_less_often():
-    """Shares of 2,000 intervals that hold the truth; docs/statistics.md names them."""
-    rng, sets, shares = np.random.default_rng(0), 2000, []
-    for runs in (5, 10):
-        held = 0
-        for _ in range(sets):
-            lost = 0.3 * (rng.random(runs) < 0.1)
-            methods = 0.02 * rng.standard_normal((2, runs)) - np.stack([0 * lost, lost])
-            low, high = statistics.difference(*methods, paired=True).ci95
-            held += low <= -0.03 <= high
-        shares.append(held / sets)
-    assert shares == pytest.approx([0.75, 0.70], abs=0.03)
-    held = 0
-    for _ in range(sets):
-        means = [statistics.resampled_means(rng.normal(size=(3, 1)), 500, rng) for _ in range(2)]
-        low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
-        held += low <= 0 <= high
-    assert held / sets == pytest.approx(0.80, abs=0.03)
-
-
 @pytest.mark.parametrize(("runs", "ratio"), [(3, 1.5), (5, 1.0), (5, 2.0)])
 def test_the_time_interval_covers_the_ratio_although_marks_hide_the_times(runs, ratio):
     rng, sets = np.random.default_rng(runs), 200

@@ -125,12 +125,3 @@ def test_a_test_split_that_cannot_be_read_stops_no_training(tmp_path, capsys):
     write_built_in(tmp_path, "gsm8k", "train", [row(f"{i}?") for i in range(20)])
     load("task=gsm8k", f"data_dir={tmp_path}")
     assert "test.jsonl" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gsm8k", "chemistry"])
-def test_the_shared_data_is_clean(name, shared, capsys):
-    load(f"task={name}", f"data_dir={shared / 'data'}", "rewards=strict")
-    err = capsys.readouterr().err
-    assert "gold answers" not in err
-    assert "test questions" not in err

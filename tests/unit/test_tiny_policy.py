@@ -45,13 +45,11 @@ def test_chat_template():
     assert TOKENIZER.apply_chat_template(chat, **options)["input_ids"] == TOKENIZER.encode(text)
 
 
-@pytest.mark.parametrize("greedy", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_base_is_well_formed_and_correct_on_about_half(policy, greedy):
-    torch.manual_seed(0)
+def test_base_is_well_formed_and_correct_on_about_half(policy):
     rows = arithmetic.rows("validation")
     prompts = [render_prompt(row["question"], tokenizer=TOKENIZER, system="") for row in rows]
     inputs = TOKENIZER(prompts, return_tensors="pt", padding=True)
-    ids = policy.generate(**inputs, do_sample=not greedy, top_k=0, max_new_tokens=48)
+    ids = policy.generate(**inputs, do_sample=False, max_new_tokens=48)
     texts = TOKENIZER.batch_decode(ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     formed = [rewards.is_well_formed(text) for text in texts]
     correct = [rewards.grade(t, row["answer"]) for t, row in zip(texts, rows, strict=True)]

