@@ -64,19 +64,19 @@ def train(config: TrainConfig) -> None:
             from pods.engines import choose
 
             load = choose.loader(config)
-            from pods import scoring  # torch and TRL
-            from pods.evaluation import midrun
+            from pods.evaluation import midrun  # torch and TRL
             from pods.models.policy import load_tokenizer
             from pods.runs import folder as runs
             from pods.tasks import splits
             from pods.training import build, loop, trl_keys
             from pods.training.check import check_algorithm
+            from pods.training.rewards import Rewards
 
             trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
             ranks.start()
             tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
-            rewards = stack.enter_context(scoring.Rewards(config.rewards))
+            rewards = stack.enter_context(Rewards(config.rewards))
             questions = splits.load_prompts(config, tokenizer, rewards.scorer.grade)
             rewards.dry_run(questions[0])
             check_algorithm(config, list(islice(questions, 4 * config.prompts_per_step)))

@@ -3,7 +3,7 @@
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,16 +24,9 @@ from pods.batch import (
     mean,
     read_only,
 )
-from pods.config.errors import UserError
 from pods.config.functions import FAILURES, contained, location
 from pods.requirements import requirements_of
 from pods.rules import checked
-
-LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
-
-
-class RewardError(UserError):
-    """A reward function raised, or returned something other than one number for each completion."""
 
 
 @dataclass
@@ -179,40 +172,3 @@ def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
             f"{kind} {name} failed at step {step.number}{location(error)}: "
             f"{' '.join(reason.split())}"
         ) from error
-
-
-def reward_values(
-    function: str, values: object, count: int, step: str, *, nan: bool = True
-) -> list[float | None]:
-    """What a reward function returned for `count` completions, as numbers; None, and NaN as in TRL,
-    where it does not score one. RewardError: it is anything else. nan: whether NaN is taken."""
-    name = f"reward function {function}"
-    try:
-        if isinstance(values, str | bytes | Mapping):
-            raise TypeError
-        values = list(values)
-    except TypeError:
-        raise RewardError(
-            f"{name} returned {values!r:.60} at {step}; "
-            f"return a list with one number for each of the {count} completions"
-        ) from None
-    if len(values) != count:
-        raise RewardError(
-            f"{name} returned {len(values)} values for {count} completions of {step}; "
-            "return one for each"
-        )
-    numbers: list[float | None] = []
-    for i, value in enumerate(values):
-        number = value
-        if value is not None:
-            try:
-                number = np.inf if isinstance(value, str | bytes) else float(value)
-            except (TypeError, ValueError, OverflowError):
-                number = np.inf
-            if abs(number) > LARGEST or (np.isnan(number) and not nan):
-                raise RewardError(
-                    f"{name} returned {value!r:.60} for completion {i} of {step}; "
-                    "a finite number or None is required, in float32 (up to 3.4e38)"
-                )
-        numbers.append(number)
-    return numbers

@@ -36,6 +36,7 @@ from pods.pods_config import (
     PodsConfig,
 )
 from pods.rollouts import Driver
+from pods.scoring import checked
 from pods.trl_adapter import Sampler, TrlAdapter, TrlSampler, changed
 
 STATE = "pods_state.json"  # of a checkpoint
@@ -140,6 +141,12 @@ class PodsTrainer(TrlAdapter):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
+        self.reward_funcs = [
+            reward
+            if isinstance(reward, torch.nn.Module) or hasattr(reward, "is_checked")  # by train.py
+            else checked(reward, name)
+            for reward, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
+        ]
         # The first argument that has no effect in a step whose advantages are ours.
         self.ignored_argument = next(args.problems(function, keeps_all=False), None)
         self.newest: Record | None = None

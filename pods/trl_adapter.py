@@ -26,11 +26,9 @@ from accelerate.utils import is_peft_model, set_seed
 
 from pods import ranks
 from pods.batch import AlgorithmError, Completion, Prompt, Rollout
-from pods.config.functions import contained
 from pods.lean_update import Tensors, counted_tokens
 from pods.metrics import Metrics
 from pods.order import DataOrder
-from pods.rollouts import reward_values
 
 
 class Generation(NamedTuple):
@@ -84,13 +82,9 @@ class TrlAdapter(trl.GRPOTrainer):
     def _calculate_rewards(
         self, inputs: list[dict], prompts: list, completions: list, completion_ids_list: list
     ) -> torch.Tensor:
-        """By checked functions. Columns of log_extra have a value for each completion: None in
-        those that TRL's table has already, and no function logged now."""
-        step = f"step {self.state.global_step}"
-        pairs = zip(self.reward_funcs, self.reward_func_names, strict=True)
-        functions = [checked(*pair, step) for pair in pairs]
-        with changed(self, reward_funcs=functions):
-            table = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        """Columns of log_extra have a value for each completion: None in those that TRL's table has
+        already, and no function logged now."""
+        table = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         pending = self._pending_extra_logs
         for column in {*pending, *self._logs["extra"]}:
             if len(pending[column]) != len(prompts):
@@ -371,24 +365,6 @@ class TrlSampler:
                 f"a vLLM server samples num_generations={m} rollouts of a prompt at once; ask for "
                 "a multiple of them, or set vllm_mode=colocate"
             )
-
-
-def checked(reward: Any, name: str, step: str) -> Any:
-    """A reward function whose result is checked (reward_values); a reward model is returned."""
-    if isinstance(reward, torch.nn.Module):
-        return reward
-
-    def call(completions: list, **arguments: Any) -> list[float | None]:
-        with contained():
-            values = reward(completions=completions, **arguments)
-        return reward_values(name, values, len(completions), step)
-
-    async def later(completions: list, **arguments: Any) -> list[float | None]:
-        with contained():
-            values = await reward(completions=completions, **arguments)
-        return reward_values(name, values, len(completions), step)
-
-    return later if inspect.iscoroutinefunction(reward) else call
 
 
 @contextmanager

@@ -5,7 +5,7 @@ A finished repeat is on disk at once, and a restart generates only the missing o
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -32,7 +32,7 @@ from pods.models.policy import load_tokenizer
 from pods.runs import results
 from pods.runs.folder import provenance
 from pods.runs.results import GREEDY
-from pods.scoring import Reward
+from pods.scoring import checked
 
 Details = dict[str, dict[str, Any]]  # task -> scores
 
@@ -49,7 +49,7 @@ class Plan:
     tokenizer: Any
     policies: list[Target]  # the base model, unless its scores were made otherwise; checkpoints
     questions: list[Questions]
-    functions: list[Reward]  # of the training, the user's
+    functions: list[Callable]  # of the training, the user's
     skipped: list[str]  # a line for each checkpoint that cannot be scored
     messages: list[str]
 
@@ -120,7 +120,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         policies=policies,
         questions=asked,
         functions=[
-            Reward(name, load_function(f"rewards.functions.{name}", path))
+            checked(load_function(f"rewards.functions.{name}", path), name, required=True)
             for name, path in training.rewards.functions.items()
         ],
         skipped=skipped,

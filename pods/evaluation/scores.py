@@ -5,7 +5,7 @@ because the repeats of one question are not independent. In arrays axis 0 is the
 the repeat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import comb
 from typing import Any
@@ -17,7 +17,7 @@ from pods.batch import Row
 from pods.config.errors import UserError
 from pods.evaluation.records import GradedCompletion
 from pods.runs import results
-from pods.scoring import MADE_UP, Reward
+from pods.scoring import call_once
 
 Interval = dict[str, float]  # mean, low, high
 EXAMPLES = 5  # completions kept per dataset, as in the published files
@@ -47,7 +47,7 @@ def grade(
 def reward(
     repeat: list[GradedCompletion],
     rows: Sequence[Row],
-    functions: Sequence[Reward],
+    functions: Sequence[Callable],
     tokenizer: Any,
 ) -> None:
     """Set the values of the training's own reward functions, anew: a function of this name may have
@@ -58,13 +58,12 @@ def reward(
         return
     texts = [record["completion"] for record in repeat]
     columns = {
-        **MADE_UP,
         **{name: [row[name] for row in rows] for name in rows[0]},
         "prompts": [row["prompt"] for row in rows],
         "completions": texts,
         "completion_ids": tokenizer(texts, add_special_tokens=False)["input_ids"],
     }
-    values = {function.__name__: function(**columns) for function in functions}
+    values = {function.__name__: call_once(function, columns) for function in functions}
     for i, record in enumerate(repeat):
         record["rewards"] = {name: numbers[i] for name, numbers in values.items()}
 

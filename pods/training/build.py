@@ -18,9 +18,9 @@ from pods.engines import Engine, choose
 from pods.engines.trl import generation_arguments, reset_generation
 from pods.models.policy import Policy
 from pods.pods_config import PodsConfig
-from pods.scoring import Rewards
 from pods.trainer import PodsTrainer
 from pods.training.engine_sampler import EngineSampler
+from pods.training.rewards import Rewards
 
 # transformers 5.23 has new names for these, and TRL 1.16 calls the former ones at every step.
 warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*` is deprecated", FutureWarning)

@@ -40,9 +40,10 @@ from pods.metrics import Metrics
 from pods.runs import checkpoints, rollout_log
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder
-from pods.scoring import RewardError, Rewards
+from pods.scoring import RewardError
 from pods.trainer import PodsTrainer
 from pods.training.logs import Logger, Meter, open_loggers
+from pods.training.rewards import Rewards
 from pods.training.warm_up import warm_up
 from pods.training.watch import Watch
 

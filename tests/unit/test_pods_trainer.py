@@ -21,7 +21,7 @@ from pods import PodsConfig, PodsTrainer
 from pods.advantages import ADVANTAGES as ADVANTAGE_FUNCTIONS
 from pods.batch import AlgorithmError
 from pods.config.errors import UserError
-from pods.rollouts import RewardError
+from pods.scoring import RewardError
 from pods.trl_adapter import TrlSampler
 from tests.filled_steps import Scripted, rows_of_each
 from tests.nightly.test_drop_in import CHAT, MODEL, PLAIN, SETTINGS, letters, sometimes, weights

@@ -6,7 +6,8 @@ from transformers import TrainerState
 from pods import PodsTrainer
 from pods.config.errors import UserError
 from pods.config.functions import load
-from pods.scoring import ChatText, Reward, RewardError, Rewards
+from pods.scoring import ChatText, RewardError, call_once, checked
+from pods.training.rewards import Rewards
 from tests.configs import compose
 from tests.unit.test_pods_trainer import trainer_of
 
@@ -140,7 +141,7 @@ def test_a_parameter_that_no_call_has_is_refused_with_the_names_that_it_has(tmp_
     (tmp_path / "own.py").write_text("def function(completions, *, gold, scale=1, **_): return []")
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{tmp_path / 'own.py'}:function"}
-    line = "missing a required argument: 'gold'; .* any of answer, .*kind, .*prompts"
+    line = "argument: 'gold'.* can be answer, .*kind, .*prompts"
     with Rewards(config) as rewards, pytest.raises(UserError, match=line):
         rewards.dry_run({"prompt": "", "answer": "1", "kind": "math"})
 
@@ -152,6 +153,6 @@ def test_an_async_function_is_named_and_tried_before_the_model_loads(tmp_path):
     row = {"prompt": "", "answer": "1", "kind": "math"}
     with Rewards(config) as rewards, pytest.raises(UserError, match="own raised KeyError"):
         rewards.dry_run(row)
-    stored = Reward("own", load("rewards.functions.own", config.functions["own"]))
+    stored = checked(load("rewards.functions.own", config.functions["own"]), "own")
     with pytest.raises(RewardError, match="raised KeyError"):  # as evaluate_run.py calls it
-        stored(prompts=[""], completions=["1"])
+        call_once(stored, {"prompts": [""], "completions": ["1"]})

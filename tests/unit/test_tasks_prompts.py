@@ -10,9 +10,9 @@ from datasets import Dataset
 from pods import tasks
 from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, TaskKeys
-from pods.scoring import Rewards
 from pods.tasks import encode_prompts, read_prompts, render_for, render_prompt
 from pods.tasks.prompts import SYSTEM
+from pods.training.rewards import Rewards
 from rewards import is_well_formed, opened
 from tests.configs import compose
 from tests.tokenizers_like import like

@@ -7,8 +7,8 @@ import pytest
 
 from pods import tasks
 from pods.config.errors import UserError
-from pods.scoring import Rewards
 from pods.tasks import review
+from pods.training.rewards import Rewards
 from tests.configs import compose
 from tests.tokenizers_like import like
 from tests.unit.test_tasks import write as write_built_in

@@ -19,7 +19,6 @@ from pods.engines import choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
 from pods.runs.folder import RunFolder
-from pods.scoring import Rewards
 from pods.tasks import encode_prompts
 from pods.training import logs, loop
 from pods.training.build import build_trainer
@@ -30,6 +29,7 @@ from pods.training.loop import (
     restore_signals,
     schedule_by_clock,
 )
+from pods.training.rewards import Rewards
 from tests.configs import compose
 from tests.conftest import ROOT
 from tests.fake_run import TINY, Faulty

@@ -1,0 +1,74 @@
+"""The reward functions of a training.
+
+uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.brevity=0.5
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from pods.config.errors import UserError
+from pods.config.functions import load
+from pods.config.keys import RewardsKeys, grader, reward_weights
+from pods.rewards import Scorer
+from pods.scoring import MADE_UP, RewardError, call_once, checked
+
+TEXTS = ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>", "2"]  # of the dry run
+
+
+class Rewards(AbstractContextManager):
+    """The reward functions of a config; closing it ends the graders' processes. `grader` names the
+    function whose values above 0 mean a correct answer, None if it has no weight."""
+
+    def __init__(self, config: RewardsKeys) -> None:
+        self.weights = reward_weights(config)
+        self.own = config.functions
+        self.grader = grader(config)
+        self.scorer = Scorer(
+            config.version,
+            workers=config.workers,
+            deadline_seconds=config.deadline_seconds,
+        )
+        self.answers: Sequence[str] | None = None  # of the completions that were scored last
+        self.scores: dict[str, list[float]] = {}  # of those completions, by function
+        self.functions = [self.function(name) for name in self.weights]
+
+    def function(self, name: str) -> Callable:
+        """The reward function of this name, the user's or a built-in one."""
+        function = partial(self.built_in, name)
+        if name in self.own:
+            function = load(f"rewards.functions.{name}", self.own[name])
+        return checked(function, name, required=True)
+
+    def built_in(
+        self,
+        name: str,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        answer: Sequence[str],
+        kind: Sequence[str],
+    ) -> list[float]:
+        """A built-in reward function; all of them score the completions of a round once."""
+        if self.answers is not answer:  # the same list for every function of a round
+            self.answers = answer
+            self.scores = self.scorer.score(completions, answer, kind, prompts)
+        return self.scores[name]
+
+    def dry_run(self, row: dict[str, Any]) -> None:
+        """Call the user's functions on two made-up completions of a question."""
+        columns = {name: [value, value] for name, value in row.items()}
+        columns |= {"completions": TEXTS, "completion_ids": [[0], [0]]}
+        columns["prompts"] = columns.pop("prompt")
+        for name, path in self.own.items():
+            try:
+                call_once(self.function(name), columns)
+            except RewardError as error:
+                reason = str(error)
+                if isinstance(error.__cause__, TypeError):  # such as a parameter without a column
+                    names = ", ".join(sorted({*columns, *MADE_UP}))
+                    reason += f"; its parameters can be {names}"
+                raise UserError(f"rewards.functions.{name}={path}: {reason}") from error
+
+    def __exit__(self, *_: object) -> None:
+        self.scorer.close()
