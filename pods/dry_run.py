@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pods import ranks
 from pods.advantages import Advantage
 from pods.batch import (
     NO_FRESH,
@@ -58,6 +59,33 @@ def refuse_rows(args: "PodsConfig", train_dataset: object, eval_dataset: object)
         if "prompt" not in row:
             columns = f"no column prompt, but {', '.join(row)}" if row else "no rows"
             raise ValueError(f"{name}: has {columns}")
+
+
+def refuse_frozen(args: "PodsConfig", model: object, peft_config: object) -> None:
+    """Raise ValueError for a training that cannot change a weight; say if the learning rate of LoRA
+    is TRL's default."""
+    from torch import nn
+
+    loaded = isinstance(model, nn.Module)
+    if loaded and peft_config is None and not any(p.requires_grad for p in model.parameters()):
+        raise ValueError(
+            f"model={type(model).__name__}: has no trainable parameter, so nothing would change; "
+            "load its adapter with PeftModel.from_pretrained(..., is_trainable=True), or "
+            "give peft_config"
+        )
+    warms_up = args.warmup_steps > 0 and args.lr_scheduler_type != "constant"
+    if args.learning_rate == 0 or (args.max_steps == 1 and warms_up):
+        raise ValueError(
+            f"learning_rate={args.learning_rate}: with max_steps={args.max_steps} and "
+            f"warmup_steps={args.warmup_steps} it is 0 at every step, so no weight would change; "
+            "set one above 0, and fewer warmup_steps than max_steps"
+        )
+    default = type(args).__dataclass_fields__["learning_rate"].default
+    if args.learning_rate == default and (peft_config or hasattr(model, "peft_config")):
+        ranks.say(
+            f"learning_rate={default:g} is TRL's default, for training all weights; with LoRA "
+            "5e-6 (PODS on 3B) to 1e-4 is usual, and a tiny model needs 1e-3"
+        )
 
 
 def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:

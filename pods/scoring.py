@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, contained, location
+from pods.config.functions import FAILURES, contained, is_async, location
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
 MADE_UP = {  # TRL's arguments, for a call without a trainer
@@ -54,7 +54,8 @@ def checked(function: Callable, name: str, *, required: bool = False) -> Callabl
     """The reward function with readable texts, contained and with checked results.
 
     It receives the arguments that it has parameters for; texts read as chats, too (ChatText). An
-    `async def` function stays one, because TRL awaits all of them at once. required: None counts as
+    `async def` function stays one, because TRL awaits all of them at once; an object with an
+    `async def __call__` is awaited here. required: None counts as
     0, and NaN is refused; else both mean that a completion is not scored, as in TRL. Raises
     RewardError naming function, completion and step.
     """
@@ -67,14 +68,16 @@ def checked(function: Callable, name: str, *, required: bool = False) -> Callabl
         return {name: columns[name] for name in parameters if name in columns}
 
     @contextmanager
-    def named_errors(columns: dict[str, Any]) -> Iterator[None]:
+    def named_errors(
+        columns: dict[str, Any], failures: tuple[type[BaseException], ...] = FAILURES
+    ) -> Iterator[None]:
         """An error of the function in this block names it, the step and the completion."""
         try:
             with contained():
                 yield
         except RewardError:
             raise
-        except FAILURES as error:
+        except failures as error:
             raise RewardError(
                 f"reward function {name} raised {error!r}{location(error)} "
                 f"on {failing(columns)} of {step_of(columns)}"
@@ -82,7 +85,7 @@ def checked(function: Callable, name: str, *, required: bool = False) -> Callabl
 
     def failing(columns: dict[str, Any]) -> str:
         """The first completion on which the function raises, with its text."""
-        if inspect.iscoroutinefunction(function):  # a loop runs here already
+        if is_async(function):  # a loop runs here already
             return "a completion"
         for i, completion in enumerate(columns["completions"]):
             row = {}  # lists are columns, one value a completion; others are of the step
@@ -98,11 +101,14 @@ def checked(function: Callable, name: str, *, required: bool = False) -> Callabl
     def call(**columns: Any) -> list[float | None]:
         columns |= chats(columns)
         with named_errors(columns):
-            return reward_values(name, function(**taken(columns)), columns, required)
+            values = function(**taken(columns))
+            if inspect.iscoroutine(values):
+                values = asyncio.run(values)
+            return reward_values(name, values, columns, required)
 
     async def later(**columns: Any) -> list[float | None]:
         columns |= chats(columns)
-        with named_errors(columns):
+        with named_errors(columns, (BaseException,)):  # KeyboardInterrupt would end TRL's thread
             return reward_values(name, await function(**taken(columns)), columns, required)
 
     wrapper = later if inspect.iscoroutinefunction(function) else call

@@ -24,7 +24,13 @@ from trl.trainer.utils import get_config_model_id
 
 from pods import ranks, registry
 from pods.batch import Algorithm, AlgorithmError, Prompt, Record, Rollout, Selection, Step, Visit
-from pods.dry_run import dry_run_on_first_rows, names_of, refuse_few_rows, refuse_multi_turn
+from pods.dry_run import (
+    dry_run_on_first_rows,
+    names_of,
+    refuse_few_rows,
+    refuse_frozen,
+    refuse_multi_turn,
+)
 from pods.files import write_atomic
 from pods.history import History, remember
 from pods.lean_update import Tensors, counted_tokens, fill_micro_batches
@@ -124,6 +130,7 @@ class PodsTrainer(TrlAdapter):
         dry_run_on_first_rows(
             args, function, advantage, names, train_dataset, eval_dataset, gives_logprobs
         )
+        refuse_frozen(args, model, peft_config)
         if not type(self).has_own_order():
             refuse_few_rows(args, train_dataset)
         set_seed(args.seed)  # TRL 1.13 and 1.14 initialise an adapter before they seed

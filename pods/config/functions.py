@@ -1,10 +1,12 @@
 """Functions of the user's, named in the config as path/to/file.py:function."""
 
 import importlib.util
+import inspect
 import os.path  # not pathlib: pods.rules loads in a moment
 import sys
 import sysconfig
 import traceback
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,7 +27,8 @@ NOT_THE_USERS = (  # folders
     "numpy/",
     "pandas/",  # compiled modules: numpy/random/_generator.pyx
 )
-FAILURES = (Exception, SystemExit)  # of the user's code: completions that it runs call exit()
+# Of the user's code: completions that it runs call exit(), a request is cancelled.
+FAILURES = (Exception, SystemExit, CancelledError)
 OURS = str(PACKAGE / "tasks" / "arithmetic.py")
 
 
@@ -82,6 +85,13 @@ def load(key: str, value: str) -> Callable:
     if not callable(function):
         raise UserError(f"{key}={value}: {path} has no function {name}; correct the name or file")
     return function
+
+
+def is_async(function: object) -> bool:
+    """Whether what a call returns is awaited: of an `async def` function, or of an object with such
+    a `__call__`."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - its own, not whether it has one
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def location(error: BaseException) -> str:

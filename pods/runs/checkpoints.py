@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from pods import ranks
 from pods.batch import Visit
+from pods.config.errors import one_line
 from pods.files import aside, remove, sync_folder
 
 WeightCheck = Callable[[Path], str | None]  # a checkpoint -> its fault, or None
@@ -32,6 +34,7 @@ TRAINING_STATE = (  # files that only a resume needs; without one of the first t
     "zero_to_fp32.py",
     "zero_to_torch.py",
 )
+MOMENTS = ("exp_avg", "exp_avg_sq", "state1", "state2")  # of torch's and bitsandbytes' Adam
 
 
 class File(BaseModel):
@@ -198,6 +201,33 @@ def state_damage(checkpoint: Checkpoint) -> str | None:
     for file in sorted(path.glob("*.pt*")):
         if not zipfile.is_zipfile(file):  # torch's format
             return f"{file.name} cannot be read"
+    return moments_damage(path)
+
+
+def moments_damage(checkpoint: Path) -> str | None:
+    """The fault in Adam's moments, or None: those of another shape would end the process."""
+    import torch
+    from safetensors import safe_open
+
+    file = checkpoint / "optimizer.pt"
+    if not file.is_file():  # DeepSpeed's own
+        return None
+    try:
+        states = torch.load(file, map_location="cpu", weights_only=True).get("state", {})
+        moments = [state[name] for state in states.values() for name in MOMENTS if name in state]
+        shapes = Counter(tuple(moment.shape) for moment in moments)
+        finite = all(moment.isfinite().all() for moment in moments)
+    except Exception as error:  # torch and pickle have types of their own
+        return f"{file.name} cannot be read ({one_line(error)})"
+    if not finite:
+        return f"{file.name}: moments are not finite"
+    trained: Counter = Counter()
+    for weights in checkpoint.glob("*.safetensors") if shapes else ():
+        with safe_open(weights, framework="pt") as tensors:
+            trained.update(tuple(tensors.get_slice(n).get_shape()) for n in tensors.keys())  # noqa: SIM118
+    for shape, count in shapes.items():
+        if count > 2 * trained[shape]:
+            return f"{file.name}: {count} moments of shape {shape} fit no weight of the checkpoint"
     return None
 
 

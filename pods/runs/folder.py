@@ -31,6 +31,11 @@ from pods.runs.results import facts_of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
+RESTORED = {  # files of a checkpoint -> what a resume does without them
+    "scheduler.pt": "the learning rate's schedule starts anew",
+    "rng_state*.pth": "random states start anew",
+}
+
 
 class RunFolder:
     """The folder of one run, held by a lock while a training writes to it."""
@@ -126,6 +131,13 @@ class RunFolder:
             self.refuse_changes()
             self.refuse_shorter(start)
             ranks.say(f"resuming {start.path}")
+            for pattern, effect in RESTORED.items():
+                if (start.path / "optimizer.pt").is_file() and not any(start.path.glob(pattern)):
+                    ranks.say(f"{start.path}: {pattern} is missing; {effect}")
+            versions = facts_of(self.meta).get("versions") or {}
+            before, now = versions.get("vllm"), installed("vllm").get("vllm")
+            if before and now and before != now:  # vLLM 0.32 draws other numbers
+                ranks.say(f"vllm {before} -> {now}: completions of the same seeds may differ")
         return start
 
     def compare(self, start: Checkpoint | None, digests: dict[str, str]) -> None:
@@ -233,14 +245,19 @@ def digests_of_files(config: TrainConfig) -> dict[str, str]:
     }
 
 
+def installed(*packages: str) -> dict[str, str]:
+    """The versions of those that are installed."""
+    versions = {}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
 def provenance() -> dict[str, Any]:
     """Git commit, package versions and hardware, stored beside every result."""
     import torch
 
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
     commit = None  # outside of a clone
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         commit = subprocess.check_output(
@@ -251,7 +268,7 @@ def provenance() -> dict[str, Any]:
         ).strip()
     return {
         "git_commit": commit,
-        "versions": versions,
+        "versions": installed(*PACKAGES),
         "python": platform.python_version(),
         "host": socket.gethostname(),
         "cpu_count": os.cpu_count(),

@@ -2,9 +2,10 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pods import dry_run, ranks, registry
 from pods.batch import Row
@@ -14,6 +15,7 @@ from pods.config.keys import TrainConfig, grader, reward_weights
 from pods.models import locate
 from pods.requirements import conflicts
 from pods.rewards import FUNCTIONS
+from pods.rewards.tags import opened
 from pods.tasks import own, splits
 
 LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's name has up to 255
@@ -208,6 +210,11 @@ def schedule(config: TrainConfig) -> Iterator[str]:
             f"optimizer.warmup_steps={optimizer.warmup_steps}: with optimizer.schedule_by=seconds "
             "it is a share of budget.train_seconds; set a number below 1"
         )
+    if optimizer.schedule != "constant" and optimizer.warmup_steps and config.max_steps == 1:
+        yield (
+            f"optimizer.warmup_steps={optimizer.warmup_steps}: the one step of max_steps=1 has the "
+            "learning rate 0; set optimizer.warmup_steps=0, or a larger max_steps"
+        )
     if optimizer.schedule != "constant" and not by_seconds and config.max_steps is None:
         yield (
             f"optimizer.schedule={optimizer.schedule}: needs max_steps as its end; "
@@ -243,6 +250,29 @@ def files(config: TrainConfig) -> Iterator[str]:
     locate(config.model.path)
     if config.task.name == "own":
         own.refuse_unreadable(config.task)
+
+
+def say_if_clipped(config: TrainConfig, tokenizer: Any, rows: Iterable[Row]) -> None:
+    """A line if no rollout can be well formed: the shortest has more tokens than are sampled."""
+    weights = reward_weights(config.rewards)
+    if not any(weights.get(name) for name in FUNCTIONS):
+        return
+    shortest = min(
+        len(tokenizer(opened_block(row)).input_ids) + 1
+        for row in rows  # and the end token
+    )
+    limit = config.sampling.max_completion_length
+    if shortest > limit:
+        ranks.say(
+            f"sampling.max_completion_length={limit}: every rollout will be clipped, since the "
+            f"shortest well-formed answer has {shortest} tokens; set more than that"
+        )
+
+
+def opened_block(row: Row) -> str:
+    """The shortest well-formed completion with the gold answer."""
+    start = "" if opened(row["prompt"]) else "<think>"
+    return f"{start}</think><answer>{row['answer']}</answer>"
 
 
 def check_algorithm(

@@ -32,7 +32,7 @@ from pods import files, ranks
 from pods.batch import AlgorithmError, seed_of
 from pods.clock import ByPhase, Clock, priced
 from pods.config import sweeps
-from pods.config.errors import EngineError, OutOfMemory, RunFailed
+from pods.config.errors import EngineError, OutOfMemory, RunFailed, UserError
 from pods.config.keys import TrainConfig
 from pods.config.paths import as_typed
 from pods.engines import LivePolicy
@@ -412,14 +412,27 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
             f"out of GPU memory ({error}); lower {key}={getattr(config, key)}; {saves.last()}"
         ) from error
     except (RewardError, AlgorithmError, EngineError) as error:
-        # Of a step, or of an evaluation before its metrics. Of several ranks others cannot save.
-        step = loop.trainer.state.global_step
-        if ranks.world_size() == 1 and saves.step < step == loop.logged:
-            saves.save(loop.meter.counters)
+        save_finished(loop)
         raise RunFailed(f"{error}; {saves.last()}") from error
+    except UserError:
+        raise
     except OSError as error:
         raise RunFailed(f"{error}; {saves.last()}") from error
     except RuntimeError as error:
         if not ranks.lost_a_rank(error):
+            save_finished(loop)
             raise
         raise RunFailed(f"another process of the run ended; {saves.last()}") from error
+    except BaseException:  # a bug of ours, or what code of the user's raises to end the process
+        save_finished(loop)
+        ranks.say(saves.last())
+        raise
+
+
+def save_finished(loop: RunCallback) -> None:
+    """Save the finished steps at an error of a step, or of an evaluation before its metrics. Within
+    an update weights are half new, and of several ranks others cannot save."""
+    step = loop.trainer.state.global_step
+    is_whole = loop.clock.running != "update" and step == loop.logged
+    if ranks.world_size() == 1 and is_whole and loop.saves.step < step:
+        loop.saves.save(loop.meter.counters)

@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from pods import ranks
 from pods.config.errors import UserError
 from pods.config.functions import load
 from pods.config.keys import RewardsKeys, grader, reward_weights
 from pods.rewards import Scorer
 from pods.scoring import MADE_UP, RewardError, call_once, checked
 
-TEXTS = ["<think>\n1 + 1 = 2\n</think>\n<answer>\n2\n</answer>", "2"]  # of the dry run
+RIGHT = "<think>\n1 + 1 = 2\n</think>\n<answer>\n{answer}\n</answer>"  # of the dry run
 
 
 class Rewards(AbstractContextManager):
@@ -56,13 +57,20 @@ class Rewards(AbstractContextManager):
         return self.scores[name]
 
     def dry_run(self, row: dict[str, Any]) -> None:
-        """Call the user's functions on two made-up completions of a question."""
+        """Call the user's functions on two made-up completions of a question, one with its gold
+        answer; says which of them gives both the same."""
         columns = {name: [value, value] for name, value in row.items()}
-        columns |= {"completions": TEXTS, "completion_ids": [[0], [0]]}
+        texts = [RIGHT.replace("{answer}", str(row["answer"])), "2"]
+        columns |= {"completions": texts, "completion_ids": [[0], [0]]}
         columns["prompts"] = columns.pop("prompt")
         for name, path in self.own.items():
             try:
-                call_once(self.function(name), columns)
+                first, second = call_once(self.function(name), columns)
+                if first == second and self.weights[name]:
+                    ranks.say(
+                        f"rewards.functions.{name}={path}: {first:g} for the gold answer and for a "
+                        "text without format; rollouts of equal rewards teach nothing"
+                    )
             except RewardError as error:
                 reason = str(error)
                 if isinstance(error.__cause__, TypeError):  # such as a parameter without a column

@@ -234,4 +234,15 @@ def test_a_saved_config_that_is_not_of_this_run_is_refused(
 
 def test_keys_that_may_change_are_not_refused(folder, tmp_path, capsys):
     folder_of(tmp_path, "max_sequences=8", "engine=trl", "checkpoint.keep=7").find_start()
-    assert capsys.readouterr().err == f"resuming {folder.path / 'checkpoint-100'}\n"
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line == f"resuming {folder.path / 'checkpoint-100'}"
+
+
+def test_a_resume_names_what_is_missing_and_another_vllm(folder, capsys, monkeypatch):
+    edit_json(folder.meta, versions={"vllm": "0.28.0"})
+    monkeypatch.setattr(runs.metadata, "version", lambda _: "0.33.0")
+    start = folder_of(folder.path.parent).find_start()
+    lines = capsys.readouterr().err.splitlines()
+    for file in ("scheduler.pt", "rng_state*.pth"):
+        assert any(line.startswith(f"{start.path}: {file} is missing") for line in lines)
+    assert any(line.startswith("vllm 0.28.0 -> 0.33.0: ") for line in lines)
