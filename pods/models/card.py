@@ -207,6 +207,19 @@ def seconds(config: TrainConfig, shape: Shape, card: dict[str, float]) -> dict[s
     }
 
 
+def ratio_range(config: TrainConfig, shape: Shape, card: dict[str, float]) -> list[float]:
+    """c, the seconds of a step over those of GRPO's on the m trained rollouts: [if decoding is
+    bound by the memory's bandwidth alone, if its seconds are in proportion to the rollouts]. The
+    published steps on an L40S lie between (1.3)."""
+    own = seconds(config, shape, card)
+    fewer = {"rollouts_per_prompt": config.kept_per_prompt}
+    grpo = seconds(config.model_copy(update=fewer), shape, card)
+    shared = own["generate"] * config.kept_per_prompt / config.rollouts_per_prompt
+    in_proportion = {**grpo, "generate": shared}
+    total = sum(own.values())
+    return [round(total / sum(phases.values()), 2) for phases in (grpo, in_proportion)]
+
+
 def report(config: TrainConfig, location: str) -> str:
     """The estimate, with json=true as one JSON object; location: of the model. Raises UserError for
     a model of another kind."""
@@ -228,6 +241,7 @@ def report(config: TrainConfig, location: str) -> str:
         "seconds_per_step": round(middle, 2),
         "seconds_range": [round(middle / SPREAD, 2), round(middle * SPREAD, 2)],
         "phases": phases,
+        "c_range": ratio_range(config, shape, card),
         "assumptions": ASSUMPTIONS,
     }
     if config.as_json:

@@ -19,6 +19,7 @@ from pods.engines.trl import generation_arguments, reset_generation
 from pods.models.policy import Policy
 from pods.pods_config import PodsConfig
 from pods.trainer import PodsTrainer
+from pods.training import trial
 from pods.training.engine_sampler import EngineSampler
 from pods.training.rewards import Rewards
 
@@ -81,6 +82,7 @@ def build_trainer(
         model=policy.model,
         reward_funcs=rewards.functions,
         args=arguments,
+        algorithm=trial.with_grpo_steps(config) if config.trial else None,
         train_dataset=dataset,
         processing_class=policy.tokenizer,
         peft_config=policy.peft_config,

@@ -1,11 +1,15 @@
-"""`uv run train.py trial=true ...`: three steps of the training, which leave nothing on disk."""
+"""`uv run train.py trial=true ...`: three steps of the training, and three of GRPO on the rollouts
+that it would train on, which leave nothing on disk."""
 
 import contextlib
+import functools
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-from pods import ranks, rewards
+from pods import ranks, registry, rewards
+from pods.batch import Algorithm, Step
 from pods.config.keys import TrainConfig
 from pods.files import JsonObject, read_lines
 
@@ -38,12 +42,13 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
 
 
 def short(config: TrainConfig, folder: Path) -> TrainConfig:
-    """The same training with a warm-up and three steps, without checkpoints between them."""
+    """The same training with a warm-up and few steps, without checkpoints between them."""
+    steps = 2 * STEPS if has_grpo_steps(config) else STEPS
     changes = {
         "run": "trial",
         "output_dir": str(folder),
         "resume": "never",
-        "max_steps": STEPS * config.updates_per_generation,
+        "max_steps": steps * config.updates_per_generation,
         "warm_up": True,  # at the longest lengths
         "logger": [],
         "ledger_texts": "all",
@@ -54,6 +59,27 @@ def short(config: TrainConfig, folder: Path) -> TrainConfig:
     trial.checkpoint.every_steps = None
     trial.evaluation.every_seconds = None
     return trial
+
+
+def has_grpo_steps(config: TrainConfig) -> bool:
+    """False for an algorithm that trains on all that it samples: its step is GRPO's."""
+    needs = registry.requirements_of_name(config.algorithm)
+    return not (needs.samples_m or needs.keeps_all)
+
+
+def with_grpo_steps(config: TrainConfig) -> Algorithm:
+    """The config's algorithm for STEPS steps, then GRPO on m rollouts of each prompt."""
+    own = registry.function_of("algorithm", config.algorithm)
+    last = STEPS * config.updates_per_generation
+
+    @functools.wraps(own)
+    def algorithm(step: Step, **parameters: Any):
+        if step.number < last:
+            return (yield from own(step, **parameters))
+        batch = yield step.prompts, step.m
+        return list(range(len(batch)))
+
+    return algorithm
 
 
 def formed(records: Iterable[JsonObject]) -> str:
@@ -70,12 +96,15 @@ def formed(records: Iterable[JsonObject]) -> str:
 
 
 def report(config: TrainConfig, steps: list[JsonObject]) -> str:
-    """Seconds by phase, greatest peaks (GiB) and engine gaps, and steps within the budget."""
+    """Seconds by phase, greatest peaks (GiB) and engine gaps, steps within the budget, and c."""
     import pandas as pd
 
+    def mean_seconds(steps: list[JsonObject]) -> pd.Series:
+        timed = steps[1:] or steps
+        return pd.DataFrame(timed).filter(regex="^seconds/").mean()
+
     table = pd.DataFrame(steps)
-    timed = table[1:] if len(table) > 1 else table
-    seconds = timed.filter(regex="^seconds/").mean()
+    seconds = mean_seconds(steps[:STEPS])
     greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]
     lines += [f"{name} {value:.3g}" for name, value in greatest.items()]
@@ -87,4 +116,13 @@ def report(config: TrainConfig, steps: list[JsonObject]) -> str:
     count = config.max_steps
     if count:
         lines.append(f"budget: {count} steps in about {count * step:.0f} s of training")
+    if steps[STEPS:]:
+        grpo = mean_seconds(steps[STEPS:])
+        parts = ", ".join(f"{name} {value:.2f}" for name, value in grpo.items())
+        m, c = config.kept_per_prompt, seconds.sum() / grpo.sum()
+        lines.append(f"GRPO with n = m = {m}: {parts}")
+        lines.append(
+            f"c: a step of {config.algorithm} takes {c:.2f} times a GRPO step on as many trained "
+            "rollouts here (docs/algorithms.md, which one)"
+        )
     return "\n".join(lines)

@@ -71,6 +71,14 @@ def test_the_steps_that_were_seen_are_in_the_range(monkeypatch, card, kept, toke
     assert low < result["seconds_per_step"] < high
 
 
+def test_the_published_ratio_of_two_steps_is_in_the_range_of_c(monkeypatch):
+    low, high = estimate(config_of(monkeypatch), "l40s")["c_range"]
+    assert 1 < low < 10.1 / 7.6 < high
+    config = config_of(monkeypatch)
+    config.rollouts_per_prompt = config.kept_per_prompt
+    assert estimate(config, "l40s")["c_range"] == [1, 1]
+
+
 def test_the_memory_of_the_h200_is_met_within_30_percent(monkeypatch):
     """A peak of 15.4 GiB beside the KV cache; the loss kept its logits then."""
     config = config_of(monkeypatch)

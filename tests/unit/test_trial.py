@@ -1,9 +1,16 @@
 """trial=true: what it prints, that nothing stays, and its arithmetic against known seconds."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
+from pods.algorithms import ALGORITHMS
+from pods.batch import Batch, Step
 from pods.config.errors import UserError
+from pods.requirements import requirements_of
+from pods.rules import max_variance
 from pods.training import trial
 from tests.configs import compose
 
@@ -27,6 +34,39 @@ def test_the_report_leaves_the_first_step_out(overrides, answers):
     report = trial.report(compose("experiment=quickstart", *overrides), steps)
     parts = [seconds, gaps, "peak_memory_gib/update 9.25", *answers]
     assert [part for part in parts if part not in report] == []
+
+
+def test_the_report_compares_the_later_steps_with_grpo():
+    own = {"seconds/generate": 3.0, "seconds/update": 1.17}
+    grpo = {"seconds/generate": 2.0, "seconds/update": 1.0}
+    first = dict.fromkeys(own, 100.0)
+    text = trial.report(compose("experiment=quickstart"), [first, own, own, first, grpo, grpo])
+    assert "GRPO with n = m = 4: seconds/generate 2.00, seconds/update 1.00" in text
+    assert "c: a step of pods takes 1.39 times a GRPO step" in text
+    assert "seconds/update 1.17" in text
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "steps"), [("pods", 6), ("thin", 6), ("grpo", 3), ("grpo_ga", 3), ("dapo", 3)]
+)
+def test_an_algorithm_that_trains_on_other_rollouts_than_grpo_has_twice_the_steps(algorithm, steps):
+    config = compose("experiment=quickstart", f"algorithm={algorithm}")
+    assert trial.short(config, Path("folder")).max_steps == steps
+
+
+def test_the_later_steps_sample_and_train_on_m_rollouts_of_each_prompt():
+    config = compose("experiment=quickstart", "updates_per_generation=2")
+    algorithm = trial.with_grpo_steps(config)
+    assert requirements_of(algorithm) == requirements_of(ALGORITHMS["pods"])
+    for number, count in ((0, 8), (5, 8), (6, 4), (11, 4)):
+        rng = np.random.default_rng(0)
+        step = Step(number, 2, 8, 4, ["a", "b"], fresh=lambda k: [], history={}, rng=rng)
+        asked = algorithm(step, rule=max_variance)
+        assert next(asked) == (step.prompts, count)
+        rewards = np.arange(2 * count) % 3.0
+        with pytest.raises(StopIteration) as end:
+            asked.send(Batch(prompt=np.repeat([0, 1], count), rewards=rewards))
+        assert len(getattr(end.value.value, "kept", end.value.value)) == 8
 
 
 def test_completions_without_format_are_named_with_a_remedy():
