@@ -3,26 +3,31 @@
     from pods import PodsConfig, PodsTrainer          # in place of TRL's GRPOConfig, GRPOTrainer
     args = PodsConfig("out", rollouts_per_prompt=32, num_generations=8)      # n and m
     PodsTrainer("Qwen/Qwen2.5-0.5B", reward_function, args, dataset).train()
+    # With sampler=pods.FastSampler the suite's decoding loop generates in place of TRL's.
     from pods.rules import select                     # needs only numpy
     select("max_variance", [0.0, 1.0, 0.2, 0.9], m=2)
 
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pods.trainer import PodsConfig, PodsTrainer
 
-__all__ = ["PodsConfig", "PodsTrainer"]
+MODULES = {
+    "FastSampler": "pods.engines.fast_sampler",
+    "PodsConfig": "pods.trainer",
+    "PodsTrainer": "pods.trainer",
+}
+__all__ = ["FastSampler", "PodsConfig", "PodsTrainer"]
 
 
 def __getattr__(name: str) -> type:
-    if name not in __all__:
+    if name not in MODULES:
         raise AttributeError(f"module 'pods' has no attribute {name!r}")
-    from pods import trainer  # TRL and torch are loaded only now
-
-    return getattr(trainer, name)
+    return getattr(import_module(MODULES[name]), name)  # TRL and torch are loaded only now
 
 
 def __dir__() -> list[str]:

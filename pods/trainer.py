@@ -83,7 +83,7 @@ class PodsTrainer(TrlAdapter):
             A generator function in place of `args.algorithm` (docs/algorithms.md).
         sampler (`Callable`, *optional*):
             Called with the trainer; returns an object whose method `sample` generates rollouts
-            (see [`Sampler`]). If `None`, TRL generates.
+            (see [`Sampler`]), such as `pods.FastSampler`. If `None`, TRL generates.
         phase (`Callable`, *optional*):
             Name -> a context around each phase of a step: generate, score, select.
 
@@ -126,6 +126,8 @@ class PodsTrainer(TrlAdapter):
         gives_logprobs = args.use_vllm or sampler is not None
         for problem in args.problems(function):
             raise ValueError(problem)
+        if hasattr(sampler, "refuse"):  # before a model loads
+            sampler.refuse(args)
         names = names_of(reward_funcs, args.correct)
         dry_run_on_first_rows(
             args, function, advantage, names, train_dataset, eval_dataset, gives_logprobs

@@ -4,8 +4,8 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
     overridden      _generate_and_score_completions, _calculate_rewards, _prepare_inputs,
                     compute_loss, _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,
                     _load_from_checkpoint
-    set for a call  _generate, _calculate_rewards, use_vllm, mask_truncated_completions,
-                    num_generations_eval, top_k, _metrics
+    set for a call  _generate, _generate_single_turn, _calculate_rewards, use_vllm,
+                    mask_truncated_completions, num_generations_eval, top_k, _metrics
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights;
                     _buffered_inputs after a generation, without rows whose gradient is 0
     deleted         Unsloth's notes on packing, after the warm-up"""
@@ -13,8 +13,8 @@ TRL's own code builds the tensors: it is answered with rollouts and rewards.
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -270,6 +270,19 @@ class TrlAdapter(trl.GRPOTrainer):
         self._last_loaded_step = -1  # the next training step loads and pays for its weights
         return sampled
 
+    @property
+    def end_tokens(self) -> list[int]:
+        """The tokens that end a completion: the tokenizer's, from TRL 1.16 on the model's too."""
+        return list(getattr(self, "eos_token_ids", [self._tokenizer.eos_token_id]))
+
+    def generating(
+        self, generate: Callable[[list[list[int]]], tuple]
+    ) -> AbstractContextManager[None]:
+        """In this block `generate` answers in place of TRL's generation, between its tokenizer and
+        its metrics: prompts as token ids -> token ids of each completion, log-probabilities or
+        None."""
+        return changed(self, _generate_single_turn=lambda prompts, *_, **__: generate(prompts))
+
     @torch.no_grad()
     def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
         """(tokens,) log-probabilities of a completion, as in the loss but for dropout."""
@@ -347,8 +360,7 @@ class TrlSampler:
                 f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
                 "PodsTrainer does not know; install a version that docs/versions.md names"
             ) from None
-        ends = {trainer._tokenizer.eos_token_id, trainer._tokenizer.pad_token_id}
-        ends.update(getattr(trainer, "eos_token_ids", []))  # of the model, from TRL 1.16 on
+        ends = {*trainer.end_tokens, trainer._tokenizer.pad_token_id}
         logprobs = generation.logprobs or [None] * len(prompts)
         completions = [
             Completion(token_ids, token_ids[-1] not in ends, values)

@@ -4,10 +4,11 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pods.batch import Completion, seed_of  # noqa: F401  for the callers of engines
+from pods.batch import Completion, Prompt, seed_of
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -92,6 +93,20 @@ class Engine(AbstractContextManager, Protocol):
         Works are read as they are needed. logprobs: with the log-probability of each token under
         the sampling temperature, if the engine can give it. Raises EngineError.
         """
+
+
+def requests_of(
+    wanted: Sequence[tuple[Prompt, int]], prompts: Sequence[Sequence[int]], seed: int, step: int
+) -> list[Request]:
+    """Requests for these (prompt, index) pairs with their token ids: one for each run of neighbours
+    with the same prompt. A completion's seed is made of (seed, step, question, index)."""
+    requests = []
+    pairs = zip(wanted, prompts, strict=True)
+    for _, neighbours in groupby(pairs, key=lambda pair: id(pair[0][0])):
+        rows = list(neighbours)
+        seeds = [seed_of(seed, step, prompt, index) for (prompt, index), _ in rows]
+        requests.append(Request(rows[0][1], seeds))
+    return requests
 
 
 def texts(

@@ -4,7 +4,8 @@ transformers' generate computes finished rows until the last one ends, prefills 
 samples all rows from one generator: a completion would depend on the others in its batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,17 @@ def speed_up(model: Model) -> Model:
     return model
 
 
+@contextmanager
+def sped_up(model: Model) -> Iterator[Model]:
+    """In this block a model in training has the attention above."""
+    before = model.config._attn_implementation
+    try:
+        yield speed_up(model)
+    finally:
+        if model.config._attn_implementation != before:
+            model.set_attn_implementation(before)
+
+
 class LeanDecoder:
     """One new token a row through a Qwen2 or Llama of float32, by transformers' operations without
     its module calls, masks and cache bookkeeping, which take a third of the tiny policy's time. The
@@ -171,7 +183,8 @@ class LeanDecoder:
             return False
         modules = [m for layer in model.model.layers for m in linear_layers(layer)]
         return (
-            model.dtype == torch.float32  # else a norm changes the type in between
+            "forward" not in vars(model)  # replaced by accelerate, as for a mixed precision
+            and model.dtype == torch.float32  # else a norm changes the type in between
             and model.config._attn_implementation == GROUPED
             and model.config.hidden_act == "silu"
             and model.model.rotary_emb.rope_type == "default"  # others may depend on the length

@@ -89,11 +89,8 @@ class TransformersEngine(AbstractContextManager):
                 self._merged = MergedCopy(live.model)
             yield self._merged.refreshed(live.version)
         else:
-            training = live.model.training
-            try:
-                yield plain(live.model.eval())
-            finally:
-                live.model.train(training)
+            with evaluated(live.model) as model:
+                yield model
 
     def _from_disk(self, weights: Path | None) -> LivePolicy:
         """The base model, the base with a checkpoint's adapter, or a full checkpoint."""
@@ -149,6 +146,16 @@ class MergedCopy:
                 merged.weight.copy_(layer.get_base_layer().weight + layer.get_delta_weight(name))
             self._version = version
         return self.model
+
+
+@contextmanager
+def evaluated(model: Model | PeftModel) -> Iterator[Model]:
+    """The plain model in evaluation mode; afterwards it is in the mode that it had."""
+    training = model.training
+    try:
+        yield plain(model.eval())
+    finally:
+        model.train(training)
 
 
 def can_be_merged(model: Model | PeftModel) -> bool:

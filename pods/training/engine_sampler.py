@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
-from pods.batch import Prompt, Rollout, seed_of
+from pods.batch import Prompt, Rollout
 from pods.config.keys import TrainConfig
-from pods.engines import Engine, LivePolicy, Request, Work, choose, texts
+from pods.engines import Engine, LivePolicy, Work, choose, requests_of, texts
 from pods.engines.trl import TrlEngine
 from pods.models.policy import Policy
 from pods.requirements import requirements_of
@@ -48,7 +47,9 @@ class EngineSampler:
         """Each rollout has a seed made of (seed, step, question, index): a resumed run repeats
         them, and runs that differ in n, P or ranks share them."""
         step = self.trainer.state.global_step
-        work = Work(self.requests(wanted, step), LivePolicy(self.trainer.model, step))
+        prompts = [prompt.row["prompt_ids"] for prompt, _ in wanted]
+        requests = requests_of(wanted, prompts, self.config.seed, step)
+        work = Work(requests, LivePolicy(self.trainer.model, step))
         due = self.guard is not None and self.guard.due(step)
         ((_, groups),) = self.engine.generate([work], logprobs=self.keeps_logprobs or due)
         if self.guard is not None:
@@ -59,13 +60,3 @@ class EngineSampler:
         written = texts(self.tokenizer, completions, self.config.sampling.stop)
         rows = zip(work.prompts, completions, written, strict=True)
         return [Rollout(*row) for row in rows]
-
-    def requests(self, wanted: Sequence[tuple[Prompt, int]], step: int) -> list[Request]:
-        """One for each run of neighbours with the same prompt."""
-        requests = []
-        for _, neighbours in groupby(wanted, key=lambda pair: id(pair[0])):
-            pairs = list(neighbours)
-            prompt = pairs[0][0]
-            seeds = [seed_of(self.config.seed, step, prompt, index) for _, index in pairs]
-            requests.append(Request(prompt.row["prompt_ids"], seeds))
-        return requests
