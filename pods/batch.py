@@ -31,7 +31,7 @@ def mean(values: Sequence[float | None] | np.ndarray) -> float:
 
 
 def read_only(values: Any) -> np.ndarray:
-    """The array, in which a user's function can change nothing: metrics, rollout log and history
+    """A read-only view, so that a user's function changes nothing: metrics, rollout log and history
     are made of it afterwards."""
     return np.broadcast_to(values, np.shape(values))  # numpy: a read-only view
 

@@ -39,7 +39,7 @@ class Clock:
     stopped: float = 0.0  # s for which the process was stopped: Ctrl-Z, SIGSTOP, a suspended job
     looked: float = 0.0  # when a thread looked at the time last
     longest_gap: float = 0.0  # s between two looks, since the phase began
-    running: str = "update"  # the phase of now, or of an error: what is in no other is the update
+    running: str = "update"  # current phase; time outside the other phases counts as update
 
     def __post_init__(self) -> None:
         self.started = self.now()
@@ -59,7 +59,7 @@ class Clock:
         return self.now() - self.started
 
     def watch_stops(self) -> None:
-        """From now on the time for which the process is stopped is not counted.
+        """Exclude the time for which the process is stopped, from now on.
 
         A thread looks at the time again and again. A long gap is a stop if SIGCONT came, with which
         a stopped process goes on: a busy machine sends none.
@@ -76,7 +76,7 @@ class Clock:
         signal.signal(signal.SIGCONT, self.resumed)
 
     def look(self) -> float:
-        """The time now, of a process that runs now."""
+        """Note the time; called while the process runs."""
         now = self.now()
         self.longest_gap = max(self.longest_gap, now - self.looked)
         self.looked = now
@@ -91,7 +91,7 @@ class Clock:
         self.longest_gap = 0.0
 
     def running_time(self) -> float:
-        """Seconds without those for which the process was stopped."""
+        """Seconds since the start, without those for which the process was stopped."""
         now = self.look()
         self.longest_gap = 0.0
         return now - self.stopped
@@ -113,7 +113,7 @@ class Clock:
                 self.step_started += seconds  # in the middle of a step: not part of it
 
     def start_step(self) -> None:
-        """The step begins now; what came since the last one is not counted."""
+        """Start a step; the time since the last one is not counted."""
         self.step = {}
         self.step_peak = {}
         self.peak()  # discards the peak since the last step

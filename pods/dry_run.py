@@ -1,4 +1,4 @@
-"""What is found out before a model loads: reward functions, rows and algorithm of a training."""
+"""Dry run of the reward functions, rows and algorithm of a training, before the model loads."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -42,8 +42,8 @@ def refuse_multi_turn(**arguments: object) -> None:
 
 
 def refuse_rows(args: "PodsConfig", train_dataset: object, eval_dataset: object) -> None:
-    """Raise ValueError for a data set that is none, or has no column prompt. One for evaluation
-    counts if there are evaluations."""
+    """Raise ValueError for an object that is no data set, or that has no column prompt. One for
+    evaluation counts if there are evaluations."""
     sets = {"train_dataset": train_dataset}
     if args.eval_strategy != "no":
         sets |= eval_dataset if isinstance(eval_dataset, dict) else {"eval_dataset": eval_dataset}

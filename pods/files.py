@@ -83,7 +83,7 @@ def sync_folder(path: Path) -> None:
 
 
 def aside(path: Path) -> Path:
-    """A free name in set-aside/ beside a file or folder, which nothing reads."""
+    """An unused path in set-aside/ beside a file or folder; nothing reads that folder."""
     folder = path.parent / "set-aside"
     folder.mkdir(exist_ok=True)
     names = (folder / f"{path.name}.{number}" for number in count())
@@ -199,7 +199,7 @@ def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
 
 
 def few(items: Iterable[str | float]) -> str:
-    """The first eight, and how many more there are."""
+    """The first eight items, and the number of the others."""
     texts = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
     text = ", ".join(texts[:8])
     return text if len(texts) <= 8 else f"{text} and {len(texts) - 8} more"

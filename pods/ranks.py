@@ -77,12 +77,12 @@ def zero_stage() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process writes and prints."""
+    """True on the rank that writes and prints."""
     return rank() == 0
 
 
 def say(line: str) -> None:
-    """A line on stderr, once for all ranks."""
+    """Print a line on stderr, on the main rank only."""
     if is_main():
         print(line, file=sys.stderr)
 
@@ -143,7 +143,7 @@ def gather(items: list[T]) -> list[T]:
 
 
 def wait() -> None:
-    """Return when every rank is here."""
+    """Return when every rank has called it."""
     gather([None])
 
 

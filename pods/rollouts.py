@@ -1,4 +1,4 @@
-"""One step, the same on every rank: sample what the algorithm asks for, score it, send it back."""
+"""One step, the same on every rank: sample what the algorithm requests, score it, send it back."""
 
 import itertools
 import operator
@@ -53,7 +53,7 @@ class Driver:
         batch: Batch | None = None  # nothing was sampled yet
         algorithm = self.algorithm(step)
         for rounds in itertools.count():
-            with self.phase("select"), named("algorithm", self.algorithm, step):
+            with self.phase("select"), algorithm_errors("algorithm", self.algorithm, step):
                 try:
                     request = algorithm.send(batch)
                 except StopIteration as end:
@@ -119,7 +119,7 @@ class Driver:
         m_of_each = np.array_equal(batch.prompt[by_prompt], np.repeat(np.arange(step.P), step.m))
         if m_of_each and len(kept) == len(batch) and self.advantage is advantages.over_kept:
             return Selection(by_prompt)  # plain GRPO: TRL's own advantages, to the bit
-        with named("advantage", self.advantage, step):
+        with algorithm_errors("advantage", self.advantage, step):
             values = self.advantage(batch, kept)
             return Selection(kept, advantages.checked(values, len(kept)))
 
@@ -158,7 +158,7 @@ def prompts_and_counts(request: object) -> list[tuple[Prompt, int]]:
 
 
 @contextmanager
-def named(kind: str, function: Callable, step: Step) -> Iterator[None]:
+def algorithm_errors(kind: str, function: Callable, step: Step) -> Iterator[None]:
     """Errors in this block become AlgorithmErrors that name the function and the step."""
     try:
         with contained():

@@ -15,7 +15,7 @@ import yaml
 
 from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import UserError
-from pods.config.keys import ModelKeys, Text, TrainConfig, marked
+from pods.config.keys import ModelKeys, Text, TrainConfig, keys_with
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
 from pods.models import is_adapter, locate, new_folder
@@ -108,7 +108,7 @@ def card(
     if not Path(base).is_dir():
         head["base_model"] = base
     template = Path(__file__).with_name("export_card.md").read_text()
-    settings = yaml.safe_dump(training.model_dump(exclude=marked("private")), sort_keys=False)
+    settings = yaml.safe_dump(training.model_dump(exclude=keys_with("private")), sort_keys=False)
     ticks = re.findall("`+", prompt + settings)  # a prompt may hold the end of its own block
     return template.format(
         fence="`" * max(3, 1 + max(map(len, ticks), default=0)),

@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-# A run may be called 3: a number is taken as a text if the key is a text.
+# String keys accept numbers: run=3.
 Text = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 NAME = r'^[^/.\[{"][^/]*$'  # of a file or folder that leaves no folder; no list or dictionary
 FUNCTION = ":"  # path/to/file.py:function
@@ -39,8 +39,8 @@ Parameters = Annotated[dict[Text, Any], Field(default_factory=dict)]  # of a fun
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What the code knows of a key beside its type; a group's facts hold for all of its keys."""
+class KeyInfo:
+    """Properties of a key beside its type; those of a group hold for all of its keys."""
 
     resumable: tuple[
         str, ...
@@ -50,9 +50,9 @@ class Facts:
     trl: tuple[str, ...] = ()  # arguments of GRPOConfig that follow from it, beside _trl.yaml's
 
 
-RESUMABLE = Facts(resumable=("",))
-ALIKE = Facts(alike=True)
-PRIVATE = Facts(private=True)
+RESUMABLE = KeyInfo(resumable=("",))
+ALIKE = KeyInfo(alike=True)
+PRIVATE = KeyInfo(private=True)
 
 
 class Section(BaseModel):
@@ -164,7 +164,7 @@ class ModelKeys(Section):
 
     name: Annotated[Name, ALIKE]
     path: Annotated[Text, ALIKE]
-    dtype: Annotated[Literal["float32", "bfloat16"], Facts(trl=("bf16",))]
+    dtype: Annotated[Literal["float32", "bfloat16"], KeyInfo(trl=("bf16",))]
     load_in_4bit: bool
     pad_token: Text | None = None
     system: Text | None = None
@@ -184,7 +184,7 @@ class RewardsKeys(Section):
     """The grader and the reward functions with their weights."""
 
     version: Literal["v1", "v1-correctness", "v2", "strict"]
-    weights: Annotated[dict[Text, float], Facts(trl=("reward_weights",))] = {}
+    weights: Annotated[dict[Text, float], KeyInfo(trl=("reward_weights",))] = {}
     functions: dict[Text, Text] = {}
     grader: Text = "correctness"
     workers: NonNegativeInt
@@ -198,8 +198,8 @@ class SamplingKeys(Section):
     top_p: Share
     top_k: NonNegativeInt
     max_prompt_length: PositiveInt
-    max_completion_length: Annotated[PositiveInt, Facts(trl=("vllm_max_model_length",))]
-    stop: Annotated[list[Annotated[Text, Field(min_length=1)]], Facts(trl=("generation_kwargs",))]
+    max_completion_length: Annotated[PositiveInt, KeyInfo(trl=("vllm_max_model_length",))]
+    stop: Annotated[list[Annotated[Text, Field(min_length=1)]], KeyInfo(trl=("generation_kwargs",))]
 
 
 class OptimizerKeys(Section):
@@ -221,7 +221,7 @@ class LossKeys(Section):
     type: Literal["grpo", "dapo", "bnpo", "dr_grpo", "cispo", "luspo", "sapo", "vespo"]
     beta: NonNegativeFloat
     epsilon: PositiveFloat
-    epsilon_high: Annotated[PositiveFloat | None, Facts(trl=("epsilon_high",))]
+    epsilon_high: Annotated[PositiveFloat | None, KeyInfo(trl=("epsilon_high",))]
     importance_sampling_level: Literal["token", "sequence"]
     mask_truncated_completions: bool
     top_entropy_quantile: Share
@@ -251,14 +251,14 @@ class CheckpointKeys(Section):
     """When a run is saved, and how many states are kept."""
 
     every_seconds: PositiveFloat | None
-    every_steps: Annotated[PositiveInt | None, Facts(trl=("save_steps",))]
+    every_steps: Annotated[PositiveInt | None, KeyInfo(trl=("save_steps",))]
     keep: PositiveInt | None
 
 
 class EvaluationKeys(Section):
     """Scores during the training."""
 
-    every_seconds: Annotated[PositiveFloat | None, Facts(trl=("eval_strategy",))]
+    every_seconds: Annotated[PositiveFloat | None, KeyInfo(trl=("eval_strategy",))]
     split: Literal["test", "validation"]
     questions: PositiveInt | None
 
@@ -266,8 +266,8 @@ class EvaluationKeys(Section):
 class VllmKeys(Section):
     """Memory of every engine that uses vLLM."""
 
-    gpu_memory_utilization: Annotated[Share, Facts(trl=("vllm_gpu_memory_utilization",))]
-    standby: Annotated[bool, Facts(trl=("vllm_enable_sleep_mode",))]
+    gpu_memory_utilization: Annotated[Share, KeyInfo(trl=("vllm_gpu_memory_utilization",))]
+    standby: Annotated[bool, KeyInfo(trl=("vllm_enable_sleep_mode",))]
 
 
 class GuardKeys(Section):
@@ -301,7 +301,7 @@ class TrainConfig(Section):
     seed: int = Field(ge=0, lt=2**32)  # numpy's own
     output_dir: Annotated[Text, RESUMABLE, PRIVATE]
     data_dir: Annotated[Text | None, RESUMABLE, PRIVATE]
-    resume: Annotated[Text, RESUMABLE, PRIVATE, Facts(trl=("resume_from_checkpoint",))]
+    resume: Annotated[Text, RESUMABLE, PRIVATE, KeyInfo(trl=("resume_from_checkpoint",))]
     # A default, since runs of 0.3 have no such key.
     resume_changed: Annotated[bool, RESUMABLE] = False
     stop_on_collapse: Annotated[bool, RESUMABLE]
@@ -323,13 +323,13 @@ class TrainConfig(Section):
 
     rollouts_per_prompt: int = Field(ge=2)
     kept_per_prompt: int = Field(ge=2)  # an advantage needs two
-    prompts_per_step: Annotated[PositiveInt, ALIKE, Facts(trl=("generation_batch_size",))]
+    prompts_per_step: Annotated[PositiveInt, ALIKE, KeyInfo(trl=("generation_batch_size",))]
     micro_batch_size: Annotated[
-        PositiveInt, Facts(trl=("gradient_accumulation_steps", "steps_per_generation"))
+        PositiveInt, KeyInfo(trl=("gradient_accumulation_steps", "steps_per_generation"))
     ]
     updates_per_generation: PositiveInt
     max_steps: Annotated[
-        PositiveInt | None, RESUMABLE, ALIKE, Facts(trl=("max_steps", "num_train_epochs"))
+        PositiveInt | None, RESUMABLE, ALIKE, KeyInfo(trl=("max_steps", "num_train_epochs"))
     ]
 
     clock: Annotated[Literal["measured"] | Prices, ALIKE]
@@ -365,7 +365,7 @@ class TrainConfig(Section):
     sampling: SamplingKeys
     optimizer: OptimizerKeys
     loss: LossKeys
-    trl: Annotated[Parameters, Facts(resumable=("use_vllm.", "vllm_mode.", "vllm_server_"))]
+    trl: Annotated[Parameters, KeyInfo(resumable=("use_vllm.", "vllm_mode.", "vllm_server_"))]
 
     @property
     def price_note(self) -> str:
@@ -382,18 +382,18 @@ FACTS = [
     (key, facts)
     for key, field in fields(TrainConfig)
     for facts in field.metadata
-    if isinstance(facts, Facts)
+    if isinstance(facts, KeyInfo)
 ]
 
 
-def marked(fact: str) -> set[str]:
-    """The keys and groups of train.py that have a fact."""
-    return {key for key, facts in FACTS if getattr(facts, fact)}
+def keys_with(info: str) -> set[str]:
+    """The keys and groups of train.py with this property."""
+    return {key for key, facts in FACTS if getattr(facts, info)}
 
 
-def has(fact: str, key: str) -> bool:
-    """Whether a key, or the group that it is in, has a fact."""
-    return any(f"{key}.".startswith(f"{name}.") for name in marked(fact))
+def key_has(info: str, key: str) -> bool:
+    """True if a key, or the group that it is in, has this property."""
+    return any(f"{key}.".startswith(f"{name}.") for name in keys_with(info))
 
 
 def may_change(key: str) -> bool:

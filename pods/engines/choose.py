@@ -156,7 +156,7 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
             "set engine=vllm, or trl.use_vllm=false"
         )
     if not gives_logprobs(name, config):
-        if corrects(config):
+        if uses_importance_weights(config):
             yield (
                 "trl.vllm_importance_sampling_correction=true, and it gives no log-probabilities; "
                 "set engine=transformers, or engine=vllm without top_k and top_p"
@@ -180,8 +180,9 @@ def vllm_mode(config: TrainConfig) -> str:
     return config.trl.get("vllm_mode", "colocate" if possible else "none")
 
 
-def corrects(config: TrainConfig) -> bool:
-    """Whether TRL's loss weights tokens by the trainer's probability over the engine's."""
+def uses_importance_weights(config: TrainConfig) -> bool:
+    """True if TRL's loss has importance weights: the trainer's probability of a token over the
+    engine's."""
     return bool(config.trl.get("vllm_importance_sampling_correction"))
 
 

@@ -57,8 +57,8 @@ class MidRun:
         return shares
 
     def score(self, live: LivePolicy, step: int, greedy: bool) -> dict[str, Any]:
-        """Who was correct, the published entry and our details: of one completion of each question,
-        from a seed that training never uses."""
+        """The verdict of each question, and the summary, of one completion each, whose seed is
+        never used in training."""
         q = self.questions
         config = self.config
         version = config.rewards.version

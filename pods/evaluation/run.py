@@ -249,8 +249,8 @@ def is_whole(path: Path, q: Questions) -> bool:
 def generate(
     plan: Plan, engine: Engine, target: Target, repeats: list[tuple[Questions, int, Path]]
 ) -> Iterator[int]:
-    """Write the records of these repeats, which are graded where the policy is summed up; yields
-    the number of completions of each."""
+    """Write the ungraded records of these repeats (sum_up grades them); yields the number of
+    completions of each."""
     works = [
         Work(
             questions.requests(q.task, q.rows, plan.config.seed, target.name, repeat),

@@ -16,7 +16,7 @@ import pandas
 
 from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.config.keys import flat, has, may_change, written
+from pods.config.keys import flat, key_has, may_change, written
 from pods.figures import reading
 from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, warn
 from pods.figures.reading import QUANTITIES, Run
@@ -234,7 +234,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
     """Warn in what a method's runs differ; Unlike if they are ours and must not be averaged."""
     ours = all("seed" in run.settings for run in runs)
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
-        is_like = has("alike", key) or key == "repeats" or key.startswith("scored.")
+        is_like = key_has("alike", key) or key == "repeats" or key.startswith("scored.")
         if key not in ("seed", "run", "git_commit") and (is_like or not may_change(key)):
             difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
             if ours and is_like:

@@ -44,7 +44,7 @@ def set_threads(threads: int | None) -> None:
 
 
 @contextmanager
-def refused(path: str) -> Iterator[None]:
+def model_errors(path: str) -> Iterator[None]:
     """An error of a library in this block is UserError: each has its own types for a model that it
     cannot read or write."""
     try:
@@ -66,7 +66,7 @@ def read_config(path: str) -> PreTrainedConfig:
     """The config.json at `path` (folder or hub id)."""
     from transformers import AutoConfig
 
-    with refused(path):
+    with model_errors(path):
         return AutoConfig.from_pretrained(locate(path), trust_remote_code=False)
 
 
@@ -75,7 +75,7 @@ def load_tokenizer(path: str, pad_token: str | None = None) -> Tokenizer:
     from transformers import AutoTokenizer
 
     keys = read_config(path).get_text_config()
-    with refused(path):
+    with model_errors(path):
         tokenizer = AutoTokenizer.from_pretrained(
             locate(path),
             padding_side="left",
@@ -100,7 +100,7 @@ def end_tokens(path: str, tokenizer: Tokenizer) -> list[int]:
     from transformers import GenerationConfig
 
     others = None
-    with refused(path), suppress(OSError):  # a model folder may go without the file
+    with model_errors(path), suppress(OSError):  # a model folder may go without the file
         others = GenerationConfig.from_pretrained(locate(path)).eos_token_id
     return list(dict.fromkeys([*listed(tokenizer.eos_token_id), *listed(others)]))
 
@@ -112,7 +112,7 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with refused(path):
+    with model_errors(path):
         model, report = AutoModelForCausalLM.from_pretrained(
             locate(path),
             dtype=getattr(torch, dtype),
@@ -142,7 +142,7 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
 
 def refuse_unsavable(path: str, tokenizer: Tokenizer, model: Model | None = None) -> None:
     """Raise UserError now for what would prevent a checkpoint; model: if all weights are saved."""
-    with refused(path), TemporaryDirectory() as folder:
+    with model_errors(path), TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         if model is not None:
             model.save_pretrained(folder, state_dict={})

@@ -232,7 +232,7 @@ def config_hash(config: TrainConfig) -> str:
 
 
 def digest_of_questions(rows: Iterable[Row]) -> str:
-    """It changes with any question, its id or its gold answer."""
+    """A digest of questions, ids and gold answers."""
     content = [[row["id"], row["question"], row["answer"]] for row in rows]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

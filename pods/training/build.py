@@ -99,7 +99,8 @@ def build_trainer(
 
 
 def train_in_float32(model: PreTrainedModel) -> None:
-    """An update of 5e-6 moves no bfloat16 number above 1.3e-3. TRL casts the adapters of a 4-bit
+    """Cast the trained parameters to float32: bfloat16 rounds small updates away (5e-6 changes no
+    number above 1.3e-3). TRL casts the adapters of a 4-bit
     base to bfloat16, and a full model has its own type; DeepSpeed keeps float32 weights itself."""
     for parameter in model.parameters():
         if parameter.requires_grad and not ranks.zero_stage():

@@ -39,9 +39,9 @@ class EngineSampler:
                 check_every=config.guard.check_every,
                 updates=trainer.num_iterations,
             )
-        # Whether rollouts keep them: TRL's loss corrects by them, or the algorithm reads them.
+        # Rollouts keep them if TRL's loss has importance weights, or the algorithm reads them.
         reads_logprobs = requirements_of(trainer.driver.algorithm).reads_logprobs
-        self.keeps_logprobs = choose.corrects(config) or reads_logprobs
+        self.keeps_logprobs = choose.uses_importance_weights(config) or reads_logprobs
 
     def sample(self, wanted: Sequence[tuple[Prompt, int]]) -> list[Rollout]:
         """Each rollout has a seed made of (seed, step, question, index): a resumed run repeats

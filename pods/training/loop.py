@@ -55,7 +55,7 @@ DUPLICATE_SECONDS = 1.0
 
 @dataclass
 class Stop:
-    """When a run ends: its steps or its time are reached, or a signal came."""
+    """When a run ends: at its last step, when its time is used up, or at a signal."""
 
     config: TrainConfig
     clock: Clock
@@ -86,13 +86,13 @@ class Stop:
         self.warned = number
 
     def finished(self, step: int) -> bool:
-        """Whether nothing is left to do, also for a later process."""
+        """True if the budget of steps or of training time is used up."""
         if step >= (self.config.max_steps or math.inf):
             return True
         return self.clock.train_seconds >= (self.config.budget.train_seconds or math.inf)
 
     def after(self, step: int) -> bool:
-        """Whether every rank ends here: one rank's time or signal is every rank's."""
+        """True if the run ends after this step: on every rank, by the time or the signal of any."""
         out_of_time = self.clock.wall_seconds >= (self.config.budget.wall_seconds or math.inf)
         answers = ranks.gather([(out_of_time, self.received, self.warned)])
         out_of_time, self.signal, self.warning = map(max, zip(*answers, strict=True))
@@ -125,7 +125,7 @@ class Save:
     best: dict[str, Any] | None  # by validation
 
     def improved(self, step: int, metrics: Metrics) -> bool:
-        """Whether the policy was scored on validation questions, and never better."""
+        """True if this is the best score on validation questions so far."""
         highest = self.best["accuracy"] if self.best else -1.0
         accuracy = metrics.get("eval/accuracy", highest)
         if self.config.evaluation.split != "validation" or accuracy <= highest:
@@ -205,7 +205,9 @@ class RunCallback(TrainerCallback):
         self.clock.watch_stops()
         if self.config.optimizer.schedule_by == "seconds":
             budget = self.config.budget.train_seconds
-            schedule_by_clock(self.trainer.args, inner(objects["lr_scheduler"]), self.clock, budget)
+            schedule_by_clock(
+                self.trainer.args, unwrap_deepspeed(objects["lr_scheduler"]), self.clock, budget
+            )
         # DeepSpeed's backward also steps the optimiser, so there a warm-up would leave a trace.
         if self.config.warm_up and not self.trainer.is_deepspeed_enabled:
             with self.clock.phase("warmup"):
@@ -219,7 +221,7 @@ class RunCallback(TrainerCallback):
             ranks.wait()  # for rank 0: only it logs and writes between steps
             seed_step(self.config, state.global_step)
             if self.clock.train_seconds:
-                scheduler = inner(objects["lr_scheduler"])
+                scheduler = unwrap_deepspeed(objects["lr_scheduler"])
                 (before, *_) = scheduler.get_last_lr()
                 scheduler.last_epoch -= 1  # anew: by the clock, and by a longer schedule's end
                 scheduler.step()
@@ -234,14 +236,14 @@ class RunCallback(TrainerCallback):
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
-        """The clock stops when the device is done."""
+        """Stop the clock when the device has finished."""
         if self.between_generations(state):
             if torch.cuda.is_available():
                 torch.cuda.synchronize()  # kernels still queued belong to this step
             self.clock.end_step(self.priced_phases())
 
     def priced_phases(self) -> ByPhase | None:
-        """Seconds of the newest step under config.clock; None: they are measured."""
+        """Seconds of the newest step at the prices of config.clock; None if they are measured."""
         if self.config.clock == "measured":
             return None
         record = self.trainer.newest
@@ -318,7 +320,7 @@ def seed_step(config: TrainConfig, step: int) -> None:
     set_seed(seed_of(config.seed, step, ranks.rank()) % 2**32)
 
 
-def inner(scheduler: Any) -> LambdaLR:
+def unwrap_deepspeed(scheduler: Any) -> LambdaLR:
     """The scheduler in DeepSpeed's wrapper, or itself."""
     return getattr(scheduler, "scheduler", scheduler)
 

@@ -32,7 +32,7 @@ def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
             print(" ".join(f"{name} {version}" for name, version in facts["versions"].items()))
             print(facts["gpu"] or f"{facts['cpu_count']} CPU cores, no CUDA device")
             print(report(config, read_lines(folder / "trial" / "metrics.jsonl")))
-            print(formed(read_lines(folder / "trial" / "rollouts.jsonl.gz")))
+            print(count_well_formed(read_lines(folder / "trial" / "rollouts.jsonl.gz")))
     finally:
         if ranks.is_main():
             shutil.rmtree(folder, ignore_errors=True)
@@ -82,7 +82,7 @@ def with_grpo_steps(config: TrainConfig) -> Algorithm:
     return algorithm
 
 
-def formed(records: Iterable[JsonObject]) -> str:
+def count_well_formed(records: Iterable[JsonObject]) -> str:
     """How many completions are well formed, with what the template gave."""
     texts = [rewards.opened(r["prompt"]) + text for r in records for text in r["completions"]]
     count = sum(map(rewards.is_well_formed, texts))

@@ -71,8 +71,10 @@ def test_the_later_steps_sample_and_train_on_m_rollouts_of_each_prompt():
 
 def test_completions_without_format_are_named_with_a_remedy():
     record = {"prompt": "1+1? <think>\n", "completions": ["2</think><answer>2</answer>", "2"]}
-    assert trial.formed([record]) == "well formed: 1 of 2 completions"
-    assert "0 of 1 completions; if the task" in trial.formed([record | {"completions": ["2"]}])
+    assert trial.count_well_formed([record]) == "well formed: 1 of 2 completions"
+    assert "0 of 1 completions; if the task" in trial.count_well_formed(
+        [record | {"completions": ["2"]}]
+    )
 
 
 def test_cuda_starts_only_after_the_training_has_imported_unsloth(monkeypatch, tmp_path):
