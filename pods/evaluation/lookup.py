@@ -2,7 +2,6 @@
 
 import fnmatch
 import re
-from functools import partial
 from pathlib import Path
 
 from pods.config.command import load_config
@@ -11,7 +10,6 @@ from pods.config.keys import Location, Section, Text, TrainConfig
 from pods.config.mistakes import nearest
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
-from pods.models import weights
 from pods.runs.results import run_order
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
@@ -59,6 +57,5 @@ def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     training = load_config(folder / SAVED).moved(config.model_path)
     step = config.checkpoint.removeprefix("checkpoint-")
     store = Store(config.results_dir, config.run)
-    check = partial(weights.fault, base=training.model.path)
-    (target,), _ = targets.find(folder, [step], store, training.task.name, check)
+    (target,), _ = targets.find(folder, [step], store, training.task.name)
     return training, target

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from pods.evaluation.questions import Questions
 from pods.evaluation.records import GradedCompletion
 from pods.evaluation.scoreboard import Best, Scoreboard
 from pods.evaluation.targets import Store, Target
-from pods.models import weights
 from pods.models.policy import load_tokenizer
 from pods.runs import results
 from pods.runs.folder import provenance
@@ -78,8 +76,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     if run:
         folder = config.output_dir / run
         store = Store(config.results_dir, run)
-        check = partial(weights.fault, base=training.model.path)
-        policies, skipped = targets.find(folder, config.checkpoints, store, names[0], check)
+        policies, skipped = targets.find(folder, config.checkpoints, store, names[0])
     tokenizer = load_tokenizer(training.model.path, training.model.pad_token)
     sampling = choose.sampling(training, config)
     asked = [

@@ -17,7 +17,6 @@ from pods.config.errors import UserError
 from pods.config.keys import changes
 from pods.files import write_atomic
 from pods.runs import checkpoints, results
-from pods.runs.checkpoints import WeightCheck
 
 ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
 
@@ -134,13 +133,8 @@ class Target:
         results.write(path, run)
 
 
-def find(
-    folder: Path, names: list[str], store: Store, task: str, check: WeightCheck | None = None
-) -> tuple[list[Target], list[str]]:
-    """The checkpoints of a run to score, by step, and a line for each that cannot be scored.
-
-    check: says what is wrong with the weights of a whole checkpoint.
-    """
+def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
+    """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
     chosen = [*finished]
@@ -159,7 +153,7 @@ def find(
         files = meta.pop("files")  # sizes and digests, which the results do not show
         meta.pop("digests", None)
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
-        problem = checkpoints.damage(checkpoint, check)
+        problem = checkpoints.damage(checkpoint)
         scored = any(records.glob("*/repeat-*.jsonl"))
         if not problem and scored and store.facts["weights"].get(name) != digest:
             problem = f"other weights than {records}; remove that folder"

@@ -5,9 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-import zipfile
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -15,14 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from pods import ranks
-from pods.batch import Visit
 from pods.config.errors import one_line
 from pods.files import aside, remove, sync_folder
+from pods.models import weights
 
-WeightCheck = Callable[[Path], str | None]  # a checkpoint -> its fault, or None
 TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
     "optimizer.pt",
     "latest",
@@ -151,11 +148,8 @@ def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda checkpoint: checkpoint.step)
 
 
-def damage(checkpoint: Checkpoint, check: WeightCheck | None = None) -> str | None:
-    """The fault in a checkpoint's files, or None. Removed training state is no damage.
-
-    check: says of a whole checkpoint what is wrong with its weights (pods.models.weights.fault).
-    """
+def damage(checkpoint: Checkpoint) -> str | None:
+    """The fault in a checkpoint's files, or None. Removed training state is no damage."""
     for name, expected in checkpoint.meta["files"].items():
         path = checkpoint.path / name
         if not path.is_file():
@@ -169,39 +163,7 @@ def damage(checkpoint: Checkpoint, check: WeightCheck | None = None) -> str | No
             return f"{name} has {size} bytes, not {expected['bytes']}"
         if digest(path) != expected["sha256"]:
             return f"{name} was altered"
-    return check(checkpoint.path) if check else None
-
-
-class Visited(BaseModel):
-    """The form of pods_state.json."""
-
-    fresh_drawn: int  # prompts that step.fresh() gave
-    history: dict[str, list[Visit]]
-
-
-class Progress(BaseModel):
-    """The form of trainer_state.json; further facts are in it."""
-
-    global_step: int
-
-
-def state_damage(checkpoint: Checkpoint) -> str | None:
-    """The fault in the training state of a checkpoint, or None; whole files may be edited ones."""
-    path = checkpoint.path
-    try:
-        name = "pods_state.json"
-        if (path / name).is_file():  # a checkpoint of GRPOTrainer has none
-            Visited.model_validate_json((path / name).read_bytes())
-        name = "trainer_state.json"
-        step = Progress.model_validate_json((path / name).read_bytes()).global_step
-    except ValidationError as error:
-        return f"{name} cannot be read ({error.errors()[0]['msg']})"
-    if step != checkpoint.step:
-        return f"{name} is of step {step}"
-    for file in sorted(path.glob("*.pt*")):
-        if not zipfile.is_zipfile(file):  # torch's format
-            return f"{file.name} cannot be read"
-    return moments_damage(path)
+    return weights.fault(checkpoint.path)
 
 
 def moments_damage(checkpoint: Path) -> str | None:
@@ -222,8 +184,8 @@ def moments_damage(checkpoint: Path) -> str | None:
     if not finite:
         return f"{file.name}: moments are not finite"
     trained: Counter = Counter()
-    for weights in checkpoint.glob("*.safetensors") if shapes else ():
-        with safe_open(weights, framework="pt") as tensors:
+    for saved in checkpoint.glob("*.safetensors") if shapes else ():
+        with safe_open(saved, framework="pt") as tensors:
             trained.update(tuple(tensors.get_slice(n).get_shape()) for n in tensors.keys())  # noqa: SIM118
     for shape, count in shapes.items():
         if count > 2 * trained[shape]:
@@ -231,19 +193,16 @@ def moments_damage(checkpoint: Path) -> str | None:
     return None
 
 
-def newest_intact(
-    run: Path, name: str = "checkpoint-*", check: WeightCheck | None = None
-) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern; check:
-    as of `damage`."""
+def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
     finished = find(run, name)
     unfinished = sorted({*run.glob(name)} - {checkpoint.path for checkpoint in finished})
     problems = [f"{path}: meta.json is missing, unreadable or another's" for path in unfinished]
     for checkpoint in reversed(finished):
-        problem = damage(checkpoint, check)
+        problem = damage(checkpoint)
         if problem is None and not checkpoint.resumable:
             problem = "its training state was removed (checkpoint.keep)"
-        problem = problem or state_damage(checkpoint)
+        problem = problem or moments_damage(checkpoint.path)
         if problem is None:
             return checkpoint, problems
         problems.append(f"{checkpoint.path}: {problem}")

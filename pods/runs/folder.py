@@ -9,7 +9,7 @@ import platform
 import socket
 import subprocess
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from pods.config.errors import RunFailed, UserError
 from pods.config.functions import code_of, file_of
 from pods.config.keys import TrainConfig, changes, flat, may_change
 from pods.files import aside, write_atomic
-from pods.models import weights
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
@@ -114,8 +113,7 @@ class RunFolder:
                     f"resume={resume}: is not in {self.path}, the folder of this run; "
                     "set output_dir and run to those of the checkpoint"
                 )
-        check = partial(weights.fault, base=self.config.model.path)
-        start, problems = checkpoints.newest_intact(self.path, pattern, check)
+        start, problems = checkpoints.newest_intact(self.path, pattern)
         if problems and start is None:
             raise UserError(f"resume={resume}: {'; '.join(problems)}; set run=<another name>")
         for problem in problems:
