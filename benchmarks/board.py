@@ -2,8 +2,9 @@
 
     uv run benchmarks/board.py                          # the stored results of world=sums
     uv run benchmarks/board.py my_file.py:my_algorithm  # one's own against GRPO and PODS
-A world is a file of config/experiment, or in experiment/ of the folder of --config-dir. A training
-is a process of train.py; what is stored is not repeated, one that was stopped goes on.
+A world is a file of config/experiment or of experiment/ in benchmarks/worlds, or in the folder of
+--config-dir. A training is a process of train.py; what is stored is not repeated, one that was
+stopped goes on.
 """
 
 import fcntl
@@ -26,6 +27,7 @@ from pods import files
 from pods.config.command import CONFIG_DIR, SEARCHED, command
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Text
+from pods.config.paths import WORLDS
 from pods.figures import statistics
 from pods.runs.folder import provenance
 from pods.training.check import try_out
@@ -73,6 +75,8 @@ class Training(NamedTuple):
 
 @command("board", BoardConfig, CONFIG_DIR / "benchmarks")
 def main(config: BoardConfig) -> None:
+    if len(SEARCHED) == 1:  # without --config-dir
+        SEARCHED.append(CONFIG_DIR.parent / WORLDS)
     place = config.world if config.clock == "l40s" else config.clock
     arms = [name for name, arm in config.arms.items() if place in arm.cells]
     if config.algorithm:

@@ -12,6 +12,7 @@ from unittest import mock
 import pandas
 from hydra.core.global_hydra import GlobalHydra
 
+from pods.config.command import SEARCHED
 from pods.figures.figure import Figure, FigureSeries
 from tests.conftest import ROOT
 
@@ -129,6 +130,7 @@ def in_process(script, *arguments):
             return error.code
         finally:
             GlobalHydra.instance().clear()
+            del SEARCHED[1:]
     return 0
 
 

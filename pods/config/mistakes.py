@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from pods.config.errors import UserError, one_line
 from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
+from pods.config.paths import SUITE, WORLDS
 
 Config = TypeVar("Config", bound=Section)
 
@@ -112,6 +113,8 @@ def explain(error: BaseException) -> str:
     match error:
         case MissingConfigException() if error.options:
             group, _, name = str(error.missing_cfg_file).partition("/")
+            if (SUITE / WORLDS / f"{error.missing_cfg_file}.yaml").is_file():
+                return f"{group}={name}: is in {WORLDS}; set -cd {WORLDS} {group}={name}"
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
             return f"{group}={name}: must be one of {choices}"
         case OverrideParseException():

@@ -8,6 +8,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 INSTALLED = (PACKAGE / "suite").is_dir()  # from a wheel; without a clone
 SUITE = PACKAGE / "suite" if INSTALLED else PACKAGE.parent
 CONFIG_DIR = SUITE / "config"
+WORLDS = "benchmarks/worlds"  # of a clone: experiments of the board that a wheel does not hold
 COMMANDS = {
     "train": "train.py",
     "evaluate": "evaluate_run.py",

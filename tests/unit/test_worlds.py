@@ -2,13 +2,19 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
+from hydra.errors import MissingConfigException
 
+from pods.config import command
+from pods.config.mistakes import explain
+from pods.models import locate
 from tests.configs import compose
 from tests.conftest import ROOT
 
-BASES = {"tags": "tiny_policy_tags", "hard": "tiny_policy_hard"}
+BASES = ("tags", "hard")
+WORLDS = ROOT / "benchmarks" / "worlds"
 
 
 @pytest.mark.parametrize(("world", "grader"), [("noisy", "noisy"), ("steps", "correctness")])
@@ -18,8 +24,21 @@ def test_the_rewards_of_a_world_are_found_from_every_folder(world, grader, tmp_p
 
 
 @pytest.mark.parametrize("world", BASES)
+def test_a_world_outside_of_the_wheel_is_found_with_its_folder_alone(world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "SEARCHED", [command.CONFIG_DIR])
+    with pytest.raises(MissingConfigException) as error:
+        compose(f"experiment={world}")
+    assert f"-cd benchmarks/worlds experiment={world}" in explain(error.value)
+    monkeypatch.setattr(command, "SEARCHED", [command.CONFIG_DIR, WORLDS])
+    config = compose(f"experiment={world}")
+    assert (config.experiment, config.model.name) == (world, f"tiny_{world}")
+    assert (Path(locate(config.model.path)) / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("world", BASES)
 def test_the_bases_are_those_that_were_measured(world):
     stored = json.loads((ROOT / "benchmarks" / "results" / "worlds.json").read_text())
-    weights = ROOT / "pods" / BASES[world] / "model.safetensors"
+    weights = WORLDS / f"tiny_policy_{world}" / "model.safetensors"
     assert hashlib.sha256(weights.read_bytes()).hexdigest() == stored[world]["sha256"]
     assert weights.stat().st_size < 4e6
