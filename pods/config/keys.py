@@ -157,6 +157,8 @@ class TaskKeys(Section):
     answer: Text | None = None
     gold: Literal["as_is", "after_hashes", "boxed"] | FunctionPath | None = None
     kind: Literal["math", "choice"] | None = None
+    test_size: PositiveInt | None = None
+    stratify: Text | None = None
 
 
 class ModelKeys(Section):

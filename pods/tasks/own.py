@@ -3,7 +3,6 @@
 uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=solution
 """
 
-import functools
 import hashlib
 import re
 from collections import defaultdict
@@ -11,14 +10,13 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from pods import ranks
 from pods.batch import Row
 from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
 from pods.tasks.gold import Located, after_hashes, boxed, quoted, text_or_number
-from pods.tasks.task import Task, download
+from pods.tasks.task import Task, download, say_once
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL, CSV or Parquet file, folder or hub id",
@@ -33,8 +31,8 @@ VALIDATION = dict.fromkeys(("dev", "val", "valid"), "validation")  # names of a 
 SPLIT_FILE = re.compile(
     r"(train|validation|dev|val|valid|test)(?:-\d+-of-(\d+))?\.(?:jsonl?|[ct]sv|parquet)"
 )
-LARGEST_TEST = 256
-say_once = functools.cache(ranks.say)  # a training reads the file again for its evaluations
+DIVISION = ("test_size", "stratify")  # keys that may be null
+LARGEST_TEST = 256  # unless test_size says more
 
 
 def local_files(source: str | None) -> dict[str, list[Path]]:
@@ -85,7 +83,7 @@ def define(task: keys.TaskKeys) -> Task:
     if gold is None:
         function = functions.load("task.gold", task.gold)
 
-        def gold(row: Row, _: str) -> str:
+        def gold(row: Row, _: str) -> str | None:
             return function(dict(row))
 
     return Task(
@@ -114,6 +112,13 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
     if path.is_dir() and not files:
         inside = sorted([*path.glob("*"), *path.glob("*/*")])
         names = [str(file.relative_to(path)) for file in inside if file.suffix in ENDINGS]
+        if any(file.suffix == ".arrow" for file in inside):
+            one = "" if (path / "dataset_info.json").is_file() else "['train']"
+            raise UserError(
+                f"task.source={task.source}: is a folder of save_to_disk; write a file of it, "
+                f'uv run python -c "import datasets; datasets.load_from_disk({str(path)!r})'
+                f"{one}.to_parquet('train.parquet')\""
+            )
         raise UserError(
             f"task.source={task.source}: has no train.<ending>; its files are "
             f"{few(names) or 'none'}; give one of them or the folder of one"
@@ -121,18 +126,24 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
     needed = {"question": task.question}
     if task.gold in GOLDS:
         needed["answer"] = task.answer
+    if task.stratify:
+        needed["stratify"] = task.stratify
     for file in chain.from_iterable(files.values()):
         names = columns_of(file)
         for key, name in needed.items():
             if name not in names:
+                head = ""
+                if any(re.search(r"^[\d.,-]+$|\?|.{40}", column) for column in names):
+                    head = "; if that is a row, put a line with the names of the columns above it"
                 raise UserError(
                     f"task.{key}={name}: {file} has no such column; set one of {quoted(names)}"
+                    f"{head}"
                 )
 
 
 def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Located]]:
-    """The rows of each split that the source has, to be read once. Of a source of one part a fifth,
-    at most LARGEST_TEST, is for test; of under 5 rows none."""
+    """The rows of each split that the source has, to be read once. Of a source of one part
+    task.test_size are for test, by default a fifth, at most LARGEST_TEST; of under 5 rows none."""
     source = task.source
     parts: dict[str, Iterable[Located]] = {}
     for split, files in local_files(source).items():
@@ -154,11 +165,38 @@ def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Located]]:
         return parts
     located = list(*parts.values())
     # A row that is no object is refused where it is read.
-    order = by_digest([isinstance(row, dict) and row.get(task.question) for *_, row in located])
-    size = min(LARGEST_TEST, len(located) // 5)
+    rows = [row if isinstance(row, dict) else {} for *_, row in located]
+    size = task.test_size or min(LARGEST_TEST, len(located) // 5)
+    if size >= len(located):
+        raise UserError(
+            f"task.test_size={size}: leaves no training question of {len(located)} in {source}; "
+            f"set at most {len(located) - 1}"
+        )
+    values = [row.get(task.stratify) for row in rows] if task.stratify else None
+    test, train = divided_by_digest([row.get(task.question) for row in rows], size, values)
     say_once(f"task=own: {size} of the {len(located)} questions of {source} are its test split")
-    divided = {"train": order[size:], "test": order[:size]}
+    divided = {"train": train, "test": test}
     return {split: [located[i] for i in sorted(part)] for split, part in divided.items() if part}
+
+
+def divided_by_digest(
+    questions: Sequence[object], size: int, values: Sequence[object] | None = None
+) -> tuple[list[int], list[int]]:
+    """The indices of `size` questions and of the others. values: of a column, whose shares both
+    keep; what rounding leaves goes to the values that lack most."""
+    order = by_digest(questions)
+    if values is None:
+        return order[:size], order[size:]
+    strata: dict[str, list[int]] = defaultdict(list)
+    for i in order:
+        strata[str(values[i])].append(i)
+    shares = {value: size * len(rows) / len(order) for value, rows in strata.items()}
+    counts = {value: int(share) for value, share in shares.items()}
+    lacking = sorted(strata, key=lambda value: (counts[value] - shares[value], value))
+    for value in lacking[: size - sum(counts.values())]:
+        counts[value] += 1
+    chosen = [i for value, rows in strata.items() for i in rows[: counts[value]]]
+    return chosen, sorted({*order} - {*chosen})
 
 
 def by_digest(questions: Sequence[object]) -> list[int]:

@@ -38,7 +38,9 @@ def problems(task: keys.TaskKeys) -> Iterator[str]:
         value = getattr(task, key)
         if task.name == "own" and not value:
             yield f"task.{key}={value}: task=own needs it; set {description}{own.columns(task)}"
-        elif task.name != "own" and value is not None:
+    for key in (*own.NEEDED, *own.DIVISION):
+        value = getattr(task, key)
+        if task.name != "own" and value is not None:
             yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
 
 
@@ -46,7 +48,8 @@ def renamed(task: keys.TaskKeys, name: str) -> keys.TaskKeys:
     """The config for another task: prompts as here, without the keys of task=own."""
     if name == task.name:
         return task
-    return task.model_copy(update={"name": name, **dict.fromkeys(own.NEEDED)})
+    removed = dict.fromkeys((*own.NEEDED, *own.DIVISION))
+    return task.model_copy(update={"name": name, **removed})
 
 
 def kind_of(task: keys.TaskKeys) -> str:
@@ -85,7 +88,7 @@ def load_for(
     if split == "test" or "validation" in facts.splits:
         return read(facts, split, rows_of_split(facts, split, data_dir))
     training = read(facts, "train", rows_of_split(facts, "train", data_dir))
-    return _carved(facts, training, split, task.validation_size)
+    return _carved(facts, training, split, task)
 
 
 def rows_of_split(facts: Task, split: str, data_dir: str | None) -> Iterable[Located]:
@@ -108,8 +111,9 @@ def definition(task: keys.TaskKeys) -> Task:
     return own.define(task) if task.name == "own" else TASKS[task.name]
 
 
-def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
+def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -> "Dataset":
     """The validation questions or the rest of train; of a small file at most a fifth is carved."""
+    most = config.validation_size
     if task.shuffle_seed is not None:
         dataset = dataset.shuffle(seed=task.shuffle_seed)
     count = len(dataset)
@@ -125,11 +129,12 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
             "set at least 1, and give 5 training questions for each"
         )
     if task.name == "own":  # it may get further rows
-        order = own.by_digest(dataset["question"])
+        values = dataset[config.stratify] if config.stratify else None
+        validation, rest = own.divided_by_digest(dataset["question"], size, values)
     else:
         order = np.random.default_rng(VALIDATION_SEED).permutation(count)
-    chosen = order[:size] if split == "validation" else order[size:]
-    return dataset.select(sorted(chosen))
+        validation, rest = order[:size], order[size:]
+    return dataset.select(sorted(validation if split == "validation" else rest))
 
 
 def render_for(
@@ -207,10 +212,11 @@ def load_prompts(
         )
     if grade is not None and keys.reward_weights(config.rewards).get("correctness"):
         review.refuse_unmet_golds(config, prompts, grade)
+        review.refuse_contradictions(config.task.name, prompts)
     if grade is not None and "test" in facts.splits:
         try:
             test = load_for(config.task, "test", config.data_dir, facts)
-            review.say_overlap(config.task.name, prompts["question"], test["question"])
+            review.say_overlap(config.task.name, prompts, test)
         except UserError as error:  # which the evaluation will meet
             ranks.say(f"test questions are not compared with those of the training: {error}")
     if config.trial and ranks.is_main():

@@ -4,12 +4,14 @@ with the columns of the hub; a bad row is an error with its location.
 A new built-in task is one file with a `TASK`, listed in pods/tasks/splits.py, and one YAML file.
 """
 
+import functools
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pods import ranks
 from pods.batch import Row
 from pods.config.errors import UserError
 from pods.tasks.gold import Located, text
@@ -22,6 +24,7 @@ TAKEN = (
     *("prompt", "prompt_ids", "prompts", "completion", "completions", "completion_ids"),
     *("trainer_state", "log_extra", "log_metric"),
 )
+say_once = functools.cache(ranks.say)  # a training reads a file again for its evaluations
 ID_COLUMNS = ("id", "idx", "unique_id")  # a row without any of them is known by its number
 
 
@@ -32,7 +35,7 @@ class Task:
     name: str
     question: str  # the column of the question
     answer: str  # the column from which `gold` reads the gold answer
-    gold: Callable[[Row, str], str]
+    gold: Callable[[Row, str], str | None]  # None: a row of the user's is left out
     question_of: Callable[[Row, str], str] = text
     hub: str = ""  # hub id of the data set
     kind: str = "math"  # how answers are graded: math | choice
@@ -54,12 +57,16 @@ def read(task: Task, split: str, source: Iterable[Located]) -> "Dataset":
     """All rows of a split in source order: id, question, answer, kind and their other columns."""
     rows: list[Row] = []
     locations: dict[str, str] = {}
+    left_out = 0
     for location, number, row in source:
         try:
             example = _example(task, row, number)
         except Exception as error:  # ours of a bad row is a ValueError; the user's code raises any
             reason = error if isinstance(error, ValueError) else repr(error)
             raise UserError(f"{location}: {reason}; {task.remedy}") from None
+        if example is None:
+            left_out += 1
+            continue
         first = locations.setdefault(example["id"], location)
         if first != location:
             raise UserError(
@@ -67,12 +74,18 @@ def read(task: Task, split: str, source: Iterable[Located]) -> "Dataset":
                 "ids must be unique in a split; change or remove the id"
             )
         rows.append(example)
+    if left_out:
+        say_once(
+            f"task={task.name}: {left_out} of {left_out + len(rows)} rows of {split} are left out, "
+            "since task.gold returned None for them"
+        )
     if not rows:
         raise UserError(f"{task.name}/{split}: no rows in its file or data set; give some")
     return _dataset(rows)
 
 
-def _example(task: Task, row: Row, number: int) -> Row:
+def _example(task: Task, row: Row, number: int) -> Row | None:
+    """A row as it is trained on; None if the user's function has no gold answer for it."""
     if not isinstance(row, dict):
         raise ValueError("not a JSON object with named columns")
     identity = next((row[name] for name in ID_COLUMNS if row.get(name) is not None), number)
@@ -82,6 +95,8 @@ def _example(task: Task, row: Row, number: int) -> Row:
         "answer": task.gold(row, task.answer),
         "kind": task.kind,
     }
+    if ours["answer"] is None:
+        return None
     for name, key in (("question", "question"), ("gold answer", "answer")):
         if not isinstance(ours[key], str) or not ours[key].strip():
             raise ValueError(f"the {name} must be text, is {reprlib.repr(ours[key])}")

@@ -17,6 +17,7 @@ from tests.configs import compose, load_rows
 COLUMNS = {"question": "problem", "answer": "solution", "gold": "as_is", "kind": "math"}
 GOLD_FILE = """
 def doubled(row): return str(2 * row["half"])
+def positive(row): return str(row["half"]) if row["half"] > 1 else None
 def number(row): return row["half"]
 def raises(row): return row["absent"]
 """
@@ -279,3 +280,47 @@ def test_another_task_drops_the_keys_of_own():
     assert (other.name, other.system, other.source, other.kind) == ("gsm8k", "Add.", None, None)
     assert [*tasks.problems(task), *tasks.problems(other)] == []
     assert tasks.renamed(task, "own") == task
+
+
+def test_a_row_without_a_gold_answer_is_left_out_and_counted(tmp_path, capsys):
+    (tmp_path / "gold.py").write_text(GOLD_FILE)
+    lines = [{"problem": f"{i}?", "solution": 0, "half": i} for i in range(5)]
+    write(tmp_path / "train.jsonl", lines)
+    keys = {"gold": f"{tmp_path / 'gold.py'}:positive", "validation_size": 0}
+    part = own(str(tmp_path), **keys)
+    assert part["answer"][:] == ["2", "3", "4"]
+    assert "2 of 5 rows of train are left out" in capsys.readouterr().err
+
+
+def levels(part: datasets.Dataset) -> list[int]:
+    return [part["level"][:].count(level) for level in ("easy", "hard")]
+
+
+def test_a_split_keeps_the_shares_of_a_column_and_has_its_size(tmp_path):
+    """90 easy and 30 hard questions."""
+    lines = [{**row, "level": "hard" if i % 4 == 0 else "easy"} for i, row in enumerate(rows(120))]
+    source = write(tmp_path / "q.jsonl", lines)
+    keys = {"stratify": "level", "test_size": 40, "validation_size": 8}
+    parts = {split: own(source, split, **keys) for split in tasks.SPLITS}
+    shares = {split: levels(part) for split, part in parts.items()}
+    assert shares == {"train": [54, 18], "validation": [6, 2], "test": [30, 10]}
+    assert len({q for part in parts.values() for q in part["problem"]}) == 120
+    with pytest.raises(UserError, match=r"^task\.test_size=120: leaves no training question"):
+        own(source, test_size=120)
+    with pytest.raises(UserError, match=r"^task\.stratify=absent: .* no such column"):
+        own(source, stratify="absent")
+
+
+def test_a_head_that_is_a_row_and_a_folder_of_save_to_disk_have_a_remedy(tmp_path):
+    (tmp_path / "q.csv").write_text("What is 1+1?,2\nWhat is 1+2?,3\n")
+    with pytest.raises(UserError, match=r"no such column.*put a line with the names"):
+        own(str(tmp_path / "q.csv"))
+    data = datasets.Dataset.from_list([{"problem": "1+1?", "solution": "2"}])
+    for name, saved in (("one", data), ("two", datasets.DatasetDict(train=data))):
+        saved.save_to_disk(tmp_path / name)
+        with pytest.raises(UserError, match=r"save_to_disk.*uv run python -c \"(.*)\"$") as error:
+            own(str(tmp_path / name))
+        code = re.search(r'-c "(.*)"$', str(error.value))[1]
+        file = tmp_path / f"{name}.parquet"
+        exec(code.replace("train.parquet", str(file)))  # the remedy that was printed
+        assert len(own(str(file))) == 1

@@ -26,8 +26,9 @@ def load(*overrides: str) -> None:
         tasks.load_prompts(config, QWEN, rewards.scorer.grade)
 
 
-def train_on(golds: list[Any], *overrides: str) -> None:
-    write(Path("q.jsonl"), [{"problem": f"{i}?", "solution": g} for i, g in enumerate(golds)])
+def train_on(golds: list[Any], *overrides: str, options: str = " (A) 1 (B) 2 (C) 3 (D) 4") -> None:
+    questions = [{"problem": f"{i}?{options}", "solution": g} for i, g in enumerate(golds)]
+    write(Path("q.jsonl"), questions)
     load(*OWN, *overrides)
 
 
@@ -60,6 +61,51 @@ def test_golds_that_no_completion_meets_are_refused(gold, key, remedy):
     assert "\n" not in message
     for part in ("task=own", "13 of 13", "id '", remedy, "rewards.weights.correctness=0"):
         assert part in message
+
+
+IMPOSSIBLE = {  # a gold, and what its remedy names
+    "['46']": "list in a text",
+    '["4", "6"]': "list in a text",
+    "proof": "return None",
+    "N/A": "return None",
+    "None": "return None",
+    "\\pm 3": "3, -3",
+    "2 ± 1": "3, -3",
+}
+
+
+@pytest.mark.parametrize("gold", IMPOSSIBLE)
+def test_golds_that_are_no_answer_are_counted_or_refused_with_a_remedy(gold, capsys):
+    train_on(["18"] * 12 + [gold] * 3, "rewards=v2", "task.validation_size=0")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if IMPOSSIBLE[gold] in line]
+    assert "of 12 gold answers" in line
+    with pytest.raises(UserError, match=r"^task=own: 13 of 13 gold answers") as error:
+        train_on([gold] * 20, "rewards=v2")
+    assert IMPOSSIBLE[gold] in str(error.value)
+
+
+def test_choice_questions_that_name_no_option_are_refused():
+    with pytest.raises(UserError, match=r"^task=own: 13 of 13 .* task\.question"):
+        train_on(["A", "B"] * 10, "task.kind=choice", options="")
+
+
+WAYS = ["\nA. 1\nB. 2", " (a) 1, (b) 2", "\nA 1\nB 2", " **A** 1 **B** 2"]
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_options_are_written_in_many_ways(options, capsys):
+    train_on(["A", "B"] * 10, "task.kind=choice", options=options)
+    assert "gold answers" not in capsys.readouterr().err
+
+
+def test_equal_questions_with_other_golds_are_counted_or_refused(capsys):
+    lines = [{"problem": f"{i}?", "solution": "1"} for i in range(12)]
+    write(Path("q.jsonl"), [*lines, {"problem": "0? ", "solution": "2"}])
+    load(*OWN, "task.validation_size=0", "task.test_size=1")
+    assert "1 of 11 questions have several gold answers" in capsys.readouterr().err
+    write(Path("q.jsonl"), [*lines, *({"problem": f"{i}?", "solution": "2"} for i in range(12))])
+    with pytest.raises(UserError, match=r"questions have several gold answers"):
+        load(*OWN, "task.validation_size=0")
 
 
 def test_a_few_of_them_are_one_line(capsys):
@@ -119,6 +165,14 @@ def test_test_questions_that_are_trained_on_are_counted(tmp_path, capsys):
         write(Path(f"{split}.jsonl"), lines)
     load(*OWN, "task.source=.", "task.validation_size=0")
     assert "8 of 8 test questions" in capsys.readouterr().err
+
+
+def test_test_questions_with_another_gold_are_no_repetition(capsys):
+    for split, gold in (("train", "1"), ("test", "2")):
+        write(Path(f"{split}.jsonl"), [{"problem": f"{i}?", "solution": gold} for i in range(8)])
+    load(*OWN, "task.source=.", "task.validation_size=0")
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "test questions" in x]
+    assert "8 of 8 test questions are training questions with another gold answer" in line
 
 
 def test_a_test_split_that_cannot_be_read_stops_no_training(tmp_path, capsys):
