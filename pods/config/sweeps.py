@@ -121,7 +121,7 @@ def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Co
 def with_effect(
     config: DictConfig, overrides: list[Override], every: list[Override], compose: Compose
 ) -> list[Override]:
-    """Those of the overrides that change the config. every: all overrides of its command line."""
+    """The overrides that change the config. every: all overrides of its command line."""
     groups = [override for override in every if is_group(override)]
     chosen = plain(compose([override.input_line for override in groups]))
     experiment = [o.input_line for o in groups if o.key_or_group == "experiment"]

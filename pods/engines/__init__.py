@@ -58,7 +58,7 @@ Weights = Path | LivePolicy | None  # a checkpoint folder (adapter or full weigh
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt and a seed for each completion that is wanted of it."""
+    """One prompt, and a seed for each of its completions."""
 
     prompt: Sequence[int]  # token ids
     seeds: Sequence[int]  # 63 bits each

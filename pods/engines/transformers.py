@@ -139,7 +139,7 @@ class MergedCopy:
 
     @torch.no_grad()
     def refreshed(self, version: Hashable) -> Model:
-        """The copy with the adapter as it is now, added unless this version already was."""
+        """The copy with the current adapter, which is added once for each version."""
         if version != self._version:
             name = self.source.active_adapter
             for layer, merged in self._layers:
@@ -150,7 +150,7 @@ class MergedCopy:
 
 @contextmanager
 def evaluated(model: Model | PeftModel) -> Iterator[Model]:
-    """The plain model in evaluation mode; afterwards it is in the mode that it had."""
+    """The plain model, in evaluation mode within this block."""
     training = model.training
     try:
         yield plain(model.eval())

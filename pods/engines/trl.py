@@ -20,7 +20,8 @@ NO_SAMPLING = (  # keys of a generation_config that TRL sets, or that choose no 
 
 @dataclass
 class TrlEngine:
-    """Generates by TRL's trainer. Work.full_length is beyond it: completions have their own ends.
+    """Generates by TRL's trainer. It cannot follow Work.full_length: its completions end at their
+    end tokens.
 
     generate_ids: of pods.trl_adapter.TrlAdapter, (prompts, evaluation, greedy) -> token ids of each
     completion, log-probabilities or None. ends: the tokens that end a completion, the tokenizer's
@@ -31,7 +32,7 @@ class TrlEngine:
     ends: list[int]
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
-        """As the protocol; log-probabilities come only from vLLM."""
+        """See Engine; only vLLM gives log-probabilities."""
         for work in works:
             prompts = work.prompts
             ids, values = self.generate_ids(prompts, work.evaluation, work.greedy)

@@ -37,7 +37,7 @@ Details = dict[str, dict[str, Any]]  # task -> scores
 
 @dataclass(frozen=True)
 class Plan:
-    """What one command scores. To make it files are read; nothing is generated or written."""
+    """What one command scores. Making it reads files, and generates and writes nothing."""
 
     config: EvaluateConfig
     training: TrainConfig  # with the paths that the command replaces
@@ -145,7 +145,7 @@ def build(plan: Plan) -> Engine:
 
 
 def score_all(plan: Plan) -> Scoreboard:
-    """The base model and every checkpoint; of validation questions the best is noted."""
+    """Score the base model and every checkpoint; on validation questions note the best one."""
     scored = score(plan)
     lines: list[scoreboard.Line] = []
     for target in plan.policies:
@@ -221,7 +221,7 @@ def score(plan: Plan) -> dict[str, Details]:
 
 
 def missing(plan: Plan, target: Target) -> list[tuple[Questions, int, Path]]:
-    """The repeats of a policy that are not on disk, with their places."""
+    """The repeats of a policy that are not on disk, with their paths."""
     repeats = []
     for q in plan.questions:
         for path in target.repeats(q.task):

@@ -1,4 +1,4 @@
-"""The table with which an evaluation ends."""
+"""The table that an evaluation prints at its end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -28,8 +28,8 @@ EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap inter
 def grade(
     repeat: list[GradedCompletion], versions: Sequence[str], kind: str, deadline_seconds: float
 ) -> None:
-    """Add the missing verdicts. A comparison that passes the deadline, seconds of processor time,
-    gives none, and is made again at the next call."""
+    """Add the missing verdicts. A comparison that exceeds the deadline (seconds of processor time)
+    gives none, and is repeated at the next call."""
     for version in versions:
         missing = [record for record in repeat if version not in record["correct"]]
         verdicts = rewards.grades(
@@ -50,8 +50,8 @@ def reward(
     functions: Sequence[Callable],
     tokenizer: Any,
 ) -> None:
-    """Set the values of the training's own reward functions, anew: a function of this name may have
-    been another one, and a base model serves many runs."""
+    """Recompute the values of the training's own reward functions: the function of a name may have
+    changed, and a base model serves many runs."""
     for record in repeat:
         record.pop("rewards", None)
     if not functions:

@@ -1,4 +1,5 @@
-"""The methods of a figure on one time grid: runs x points, gaps as NaN; unlike runs are refused."""
+"""The methods of a figure on one time grid: runs x points, gaps as NaN; runs with different
+settings are refused."""
 
 import io
 import json
@@ -231,7 +232,8 @@ def _series(
 
 
 def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
-    """Warn in what a method's runs differ; Unlike if they are ours and must not be averaged."""
+    """Warn of the settings in which a method's runs differ; Unlike if they are ours and must not be
+    averaged."""
     ours = all("seed" in run.settings for run in runs)
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
         is_like = key_has("alike", key) or key == "repeats" or key.startswith("scored.")
@@ -243,7 +245,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
 
 
 def differences(settings: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, str]:
-    """key -> which value is whose, of the keys that have several; settings: (name, values)."""
+    """key -> its values and who has each, of keys with several values; settings: (name, values)."""
     by_key: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, values in settings:
         for key, value in values.items():  # null is a value

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Policy:
-    """What is trained, as a backend has loaded it."""
+    """The model to train, as a backend has loaded it."""
 
     model: Model  # with Unsloth already wrapped by its adapter
     tokenizer: Tokenizer

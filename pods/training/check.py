@@ -253,7 +253,8 @@ def files(config: TrainConfig) -> Iterator[str]:
 
 
 def say_if_clipped(config: TrainConfig, tokenizer: Any, rows: Iterable[Row]) -> None:
-    """A line if no rollout can be well formed: the shortest has more tokens than are sampled."""
+    """Print a line if no rollout can be well formed: the shortest such text is longer than sampling
+    allows."""
     weights = reward_weights(config.rewards)
     if not any(weights.get(name) for name in FUNCTIONS):
         return

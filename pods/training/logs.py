@@ -93,7 +93,7 @@ class Meter:
 
 @contextmanager
 def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
-    """metrics.jsonl and the loggers of config.logger; none but on the main rank.
+    """metrics.jsonl and the loggers of config.logger; on other ranks than the main one, none.
 
     Raises UserError if a tracker does not start.
     """

@@ -67,7 +67,8 @@ class Stop:
     arrived: dict[int, float] = field(default_factory=dict)  # signal -> when it first came, in s
 
     def handle_signals(self) -> None:
-        """Until `restore_signals` ends. One that is ignored stays so: SIGHUP under nohup."""
+        """Handle the signals until `restore_signals` ends; an ignored one stays ignored (SIGHUP
+        under nohup)."""
         handlers = dict.fromkeys(ENDING, self.receive) | dict.fromkeys(WARNING, self.warn)
         for number, handler in handlers.items():
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -215,8 +216,8 @@ class RunCallback(TrainerCallback):
             self.meter.warmup_peak = dict(self.clock.step_peak)
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
-        """The clock starts when all ranks are here; the learning rate is that of this step, and so
-        are the random states."""
+        """Start the clock when all ranks are here, with the learning rate and random states of this
+        step."""
         if self.between_generations(state):
             ranks.wait()  # for rank 0: only it logs and writes between steps
             seed_step(self.config, state.global_step)
@@ -388,7 +389,7 @@ def run(loop: RunCallback) -> None:
 
 
 def name_threads() -> None:
-    """Say after some seconds which threads keep the process alive, if it is."""
+    """Print which threads keep the process alive, if it still is after some seconds."""
     time.sleep(5)
     names = [
         thread.name

@@ -19,7 +19,7 @@ def warm_up(
     trainer: PodsTrainer, config: TrainConfig, phase: Callable[[str], AbstractContextManager]
 ) -> None:
     """A round, another at the length limits of the sampling, and a micro-batch of the loss: kernels
-    compile and a lack of memory shows before the clock starts. Nothing of it stays."""
+    compile and a lack of memory shows before the clock starts. It leaves no trace."""
     limits = config.sampling
     n = trainer.args.rollouts_per_prompt
     P = trainer.args.generation_batch_size // trainer.num_generations

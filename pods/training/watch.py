@@ -1,4 +1,5 @@
-"""Whether a run learns, by its metric lines alone: a resumed run repeats it from metrics.jsonl."""
+"""Whether a run learns, by its metric lines only: a resumed run repeats the check from
+metrics.jsonl."""
 
 from collections import deque
 from statistics import fmean, pstdev
