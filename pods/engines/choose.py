@@ -2,6 +2,9 @@
 
 from __future__ import annotations  # transformers is imported for types only
 
+import os
+import shutil
+import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import metadata
@@ -41,6 +44,23 @@ def vllm_obstacle(dtype: str | None) -> str | None:
     return None
 
 
+def refuse_without_compiler(*chosen: str) -> None:
+    """Raise UserError if vLLM or Unsloth is chosen and Triton cannot build its launcher here: slim
+    images have no compiler, a distribution's Python no headers."""
+    if not torch.cuda.is_available() or not {"vllm", "unsloth"} & {*chosen}:
+        return
+    missing = []
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        missing.append("a C compiler")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        missing.append("Python's headers (Python.h)")
+    if missing:
+        raise UserError(
+            f"engine={chosen[0]}: {' and '.join(missing)} are needed by Triton; apt-get install "
+            "build-essential python3-dev, or for the headers: uv python install 3.11"
+        )
+
+
 def resolve_auto(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
@@ -58,6 +78,7 @@ def resolve_auto(config: TrainConfig) -> str:
         eight_bit = torch.cuda.is_available() and find_spec("bitsandbytes")
         config.optimizer.name = "adamw_8bit" if eight_bit else "adamw_torch_fused"
     config.engine, because = for_training(config)
+    refuse_without_compiler(config.engine, config.backend)
     line = (
         f"backend {config.backend} ({reason}), engine {config.engine} ({because}), "
         f"{config.optimizer.name}"
@@ -213,6 +234,7 @@ def build(
     lora_rank: int | None,
 ) -> Engine:
     """The engine `name` for a run's base model; lora_rank: the largest to come, None without."""
+    refuse_without_compiler(name)
     if name == "vllm":
         from pods.engines.vllm import VllmEngine
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import SubprocessError
 from tempfile import TemporaryDirectory
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
@@ -60,7 +61,7 @@ def named_loading_errors(path: str, share: str) -> Iterator[None]:
     """Errors of loading a model or its vLLM in one line; `share`: key=value of vLLM's memory."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+    except (OSError, ValueError, RuntimeError, MemoryError, SubprocessError) as error:
         # Unsloth turns every error of vLLM into a RuntimeError, and says so if memory is no reason.
         if "memory" in str(error).lower().replace("not an out of memory error", ""):
             raise OutOfMemory(

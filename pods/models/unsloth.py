@@ -70,6 +70,18 @@ def engine_arguments(config: TrainConfig) -> dict[str, Any]:
     }
 
 
+def say_if_fewer(config: TrainConfig, engine: Any) -> None:
+    """Unsloth loads vLLM again with three quarters of the sequences if memory is short."""
+    wanted = engine_arguments(config)["max_num_seqs"]
+    loaded = getattr(engine, "approx_max_num_seqs", wanted)
+    if loaded < wanted:
+        ranks.say(
+            f"Unsloth loaded vLLM for {loaded} sequences at once, not {wanted}, because memory was "
+            "short: a step takes several rounds; raise vllm.gpu_memory_utilization="
+            f"{config.vllm.gpu_memory_utilization}, or lower rollouts_per_prompt"
+        )
+
+
 def check_pad(path: str, tokenizer: Tokenizer) -> None:
     """UserError if the pad token ends completions: Unsloth masks every pad, also one at the end."""
     if tokenizer.pad_token_id in end_tokens(path, tokenizer):
@@ -100,6 +112,8 @@ def load_unsloth(config: TrainConfig, tokenizer: Tokenizer) -> Policy:
             random_state=config.seed,
             **(engine_arguments(config) if vllm else {}),
         )
+    if vllm:
+        say_if_fewer(config, getattr(model, "vllm_engine", None))
     refuse_targets(config, model)
     refuse_unsavable(keys.path, tokenizer)
     model = FastLanguageModel.get_peft_model(

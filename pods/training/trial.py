@@ -108,6 +108,8 @@ def report(config: TrainConfig, steps: list[JsonObject]) -> str:
     greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]
     lines += [f"{name} {value:.3g}" for name, value in greatest.items()]
+    if "update/packed" in table:  # 0: Unsloth stopped packing in one of the steps
+        lines.append(f"update/packed {table['update/packed'].min():.0f}")
 
     step = seconds.sum() / config.updates_per_generation  # s of an optimiser step
     budget = config.budget.train_seconds

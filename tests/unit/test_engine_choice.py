@@ -37,12 +37,17 @@ likely.reads_logprobs = True
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def machine(monkeypatch, tmp_path_factory):
+    headers = tmp_path_factory.mktemp("include")
+    (headers / "Python.h").touch()
+
     def become(cuda, packages, environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
         monkeypatch.setattr(choose, "find_spec", lambda name: packages)
+        monkeypatch.setenv("CC", "cc")
+        monkeypatch.setattr(choose.sysconfig, "get_path", lambda name: str(headers))
         installed = ["vllm"] if packages else []
         monkeypatch.setattr(
             metadata, "distributions", lambda name: [x for x in installed if x == name]
@@ -265,3 +270,28 @@ def test_an_engine_of_the_users_is_given_config_and_policy(tmp_path):
     config = compose(f"engine={tmp_path}/mine.py:made", "run=r")
     assert choose.for_training(config)[1] == "a class in a file"
     assert choose.build_for_training(config, "policy") == ("r", "policy")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "header", "named"),
+    [
+        (False, True, ["C compiler"]),
+        (True, False, ["Python.h"]),
+        (False, False, ["C compiler", "Python.h"]),
+    ],
+)
+@pytest.mark.parametrize("overrides", [[], ["engine=vllm"]])
+def test_a_machine_without_compiler_or_headers_is_refused(
+    machine, monkeypatch, tmp_path, compiler, header, named, overrides
+):
+    machine(True, True, {})
+    if not compiler:
+        monkeypatch.delenv("CC")
+        monkeypatch.setattr(choose.shutil, "which", lambda name: None)
+    if not header:
+        monkeypatch.setattr(choose.sysconfig, "get_path", lambda name: str(tmp_path))
+    config = compose("model.dtype=bfloat16", "backend=auto", *overrides)
+    with pytest.raises(UserError) as error:
+        choose.resolve_auto(config)
+    assert all(part in str(error.value) for part in (*named, "build-essential", "python3-dev"))
+    choose.refuse_without_compiler("transformers", "transformers")  # needs neither

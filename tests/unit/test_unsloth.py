@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import sys
-from types import ModuleType
+from subprocess import CalledProcessError
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from pods.config.paths import PACKAGE
 from pods.engines.trl import generation_arguments
 from pods.models import named_loading_errors, unsloth
 from pods.models.policy import end_tokens, load_tokenizer
+from pods.training import trial
 from tests.configs import compose
 from tests.unit.test_trainer import build, callback_of, rows
 
@@ -93,6 +95,7 @@ def test_trl_that_was_not_rewritten_is_refused_and_no_usage_is_reported(monkeypa
         (ValueError("No available memory for the cache blocks"), 4, "raise it if the KV cache"),
         (ValueError("Unrecognized model"), 2, "model.path=here"),
         (RuntimeError("Unsloth: this is not an out of memory error"), 1, "did not start"),
+        (CalledProcessError(1, ["gcc"]), 1, "did not start"),
         (RuntimeError("Engine core initialization failed."), 1, "VLLM_USE_V2_MODEL_RUNNER=0"),
     ],
 )
@@ -147,6 +150,21 @@ def test_a_model_of_an_unknown_type_is_named_as_such(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "no_such"}')
     with pytest.raises(UserError, match=r"model\.path=.*model type `no_such`"):
         load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(("loaded", "said"), [(48, True), (64, False)])
+def test_fewer_sequences_than_asked_for_are_said(capsys, loaded, said):
+    config = compose("rollouts_per_prompt=64", "prompts_per_step=1", "max_sequences=64")
+    unsloth.say_if_fewer(config, SimpleNamespace(approx_max_num_seqs=loaded))
+    assert ("48 sequences at once, not 64" in capsys.readouterr().err) == said
+
+
+@pytest.mark.parametrize(
+    ("packed", "line"), [([1.0, 0.0], "update/packed 0"), ([1.0], "update/packed 1")]
+)
+def test_a_trial_says_whether_updates_are_packed(packed, line):
+    steps = [{"seconds/update": 1.0, "update/packed": value} for value in packed]
+    assert line in trial.report(compose(), steps).splitlines()
 
 
 def test_a_run_that_packs_no_longer_says_so_once(monkeypatch, capsys):
