@@ -191,7 +191,7 @@ def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
         early.append(content)
     if broken:
         copy = shutil.copy(path, aside(path))
-        print(f"{path}: cannot be read at {few(broken)}; the file is {copy} now", file=sys.stderr)
+        print(f"{path}: cannot be read at {few(broken)}; copied to {copy}", file=sys.stderr)
     if path.is_file():
         write_atomic(path, b"".join(early))
     if lost:

@@ -227,7 +227,7 @@ def missing(plan: Plan, target: Target) -> list[tuple[Questions, int, Path]]:
         for path in target.repeats(q.task):
             if not is_whole(path, q):
                 copy = path.rename(files.aside(path))
-                print(f"{path}: lacks questions, or has others; it is {copy} now", file=sys.stderr)
+                print(f"{path}: lacks questions, or has others; moved to {copy}", file=sys.stderr)
         for repeat in range(1 if q.greedy else plan.config.repeats):  # greedy ones do not differ
             path = target.store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
             if not path.exists():

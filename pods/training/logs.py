@@ -207,7 +207,7 @@ class Console:
             phases = [f"{name} {metrics.get(f'seconds/{name}', 0):.2f}s" for name in STEP_PHASES]
             ranks.say(
                 f"step {step}  reward {metrics.get('all/reward_mean', 0):.3f}  "
-                f"kept variance {metrics.get('kept/reward_variance', 0):.3f}  "
+                f"kept reward variance {metrics.get('kept/reward_variance', 0):.3f}  "
                 f"{' '.join(phases)}  "
                 f"{share:.0%} done, about {seconds / share - seconds:.0f} s left"
                 f"{self.config.price_note}"
