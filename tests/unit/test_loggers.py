@@ -53,8 +53,8 @@ def test_the_console_has_a_line_every_ten_seconds_and_one_for_each_evaluation(ca
         write(step, metrics | dict.fromkeys(clocks, seconds) | evaluated, STEP)
     first, *others = capsys.readouterr().err.splitlines()
     assert first == (
-        "step 1  reward 0.500  kept reward variance 0.250  generate 12.34s score 12.34s select 12.34s "
-        "update 12.34s  12% done, about 35 s left"
+        "step 1  reward 0.500  kept reward variance 0.250  generate 12.34s score 12.34s "
+        "select 12.34s update 12.34s  12% done, about 35 s left"
     )
     assert [line.split("  ")[0] for line in others] == ["step 3", "step 4", "step 5"]
     assert others[1] == "step 4  accuracy 0.750, greedy 0.500  (validation split, 16 s of training)"
