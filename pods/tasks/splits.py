@@ -27,6 +27,7 @@ BUILT_IN = (gsm8k.TASK, *math.TASKS, chemistry.TASK, *arithmetic.TASKS, word_sum
 TASKS = {task.name: task for task in BUILT_IN}
 NAMES = (*TASKS, "own")
 SPLITS = ("train", "validation", "test")
+BATCH = 1000  # questions that are tokenized at once
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
 
 
@@ -175,18 +176,30 @@ def read_prompts(
 ) -> tuple["Dataset", int]:
     """The rows with a `prompt` of at most max_prompt_length tokens, its `prompt_ids`; how many were
     too long."""
+    # they take seconds: only when rows are read
     import datasets
+    import pyarrow
+    from datasets.fingerprint import generate_random_fingerprint
 
     datasets.disable_progress_bars()
     dataset = load_for(task, split, config.data_dir, facts)
-    prompts = [
-        render_for(question, tokenizer, task, config.model) for question in dataset["question"]
-    ]
     longest = config.sampling.max_prompt_length
-    encoded = encode_prompts(prompts, tokenizer)
-    short = [row for row, ids in enumerate(encoded) if len(ids) <= longest]
-    dataset = dataset.add_column("prompt", prompts).add_column("prompt_ids", encoded)
-    return dataset.select(short), len(prompts) - len(short)
+    fits: list[bool] = []
+    parts = []
+    for batch in dataset.select_columns("question").iter(BATCH):
+        prompts = [render_for(text, tokenizer, task, config.model) for text in batch["question"]]
+        encoded = encode_prompts(prompts, tokenizer)
+        fits += [len(ids) <= longest for ids in encoded]
+        ids = pyarrow.array(encoded, pyarrow.list_(pyarrow.int32()))
+        parts.append(pyarrow.table({"prompt": prompts, "prompt_ids": ids}))
+    table = dataset.with_format("arrow")[:]
+    for name in ("prompt", "prompt_ids"):
+        table = table.append_column(name, pyarrow.chunked_array(p[name].chunk(0) for p in parts))
+    dropped = fits.count(False)
+    if dropped:
+        table = table.filter(fits)
+    # With a fingerprint of its own: else datasets would hash every token, for half of the start.
+    return datasets.Dataset(table, fingerprint=generate_random_fingerprint()), dropped
 
 
 def load_prompts(

@@ -84,6 +84,7 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
     questions = ["x" * 90, "1st", "x" * 99, "2nd", "3rd one", "x" * 80, "4th"]
     columns = {"id": list("abcdefg"), "question": questions, "answer": [f"={q}" for q in questions]}
     monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
+    monkeypatch.setattr(tasks.splits, "BATCH", 3)
     (longest,) = encode_prompts([render_prompt("3rd one", tokenizer=QWEN)], QWEN)
     limit = len(longest)
     config = compose("model=tiny", f"sampling.max_prompt_length={limit}")
@@ -92,6 +93,7 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
     # A prompt stands beside its own question and gold answer.
     assert rows["prompt"][:] == [render_prompt(q, tokenizer=QWEN) for q in rows["question"]]
     assert rows["prompt_ids"][:] == encode_prompts(rows["prompt"][:], QWEN)
+    assert rows.features["prompt_ids"].feature.dtype == "int32"  # a million prompts fit
     assert rows["answer"][:] == ["=" + question for question in rows["question"]]
 
 
