@@ -27,13 +27,24 @@ JsonObject = dict[str, Any]  # a record in a file, or all that a file holds
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write under a temporary name beside `path`, flush to the disk, rename. Raises OSError."""
+    with replacing(path) as file:
+        file.write(
+            content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        )
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file under a temporary name beside `path`; at the end of the block it is flushed to the
+    disk and renamed, or, after an error, removed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_old(path.parent, f".{path.name}.*.tmp")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     try:
         with named_errors(path), open(temporary, "wb") as file:
-            write_through(file, data)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)  # only there when the write or the rename failed
@@ -111,20 +122,19 @@ class Chunk:
     records: list[JsonObject] | None  # None: it cannot be read
 
 
-def chunks(path: Path) -> list[Chunk]:
+def chunks(path: Path) -> Iterator[Chunk]:
     """The parts of a file without a torn end; of no file none. One that cannot be read hides no
     later one."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return []
+        return
     if path.suffix == ".gz":
-        return list(members(content))
+        yield from members(content)
+        return
     lines = content.split(b"\n")[:-1]  # the last is empty, or torn
-    return [
-        Chunk(f"line {number}", line + b"\n", records_of(line))
-        for number, line in enumerate(lines, 1)
-    ]
+    for number, line in enumerate(lines, 1):
+        yield Chunk(f"line {number}", line + b"\n", records_of(line))
 
 
 def members(content: bytes) -> Iterator[Chunk]:
@@ -158,13 +168,20 @@ def records_of(lines: bytes) -> list[JsonObject] | None:
 
 
 def read_lines(path: Path) -> list[JsonObject]:
+    """All records of `stream_lines`."""
+    return list(stream_lines(path))
+
+
+def stream_lines(path: Path) -> Iterator[JsonObject]:
     """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
-    What cannot be read is left out, and a line on stderr names it."""
-    parts = chunks(path)
-    broken = [chunk.location for chunk in parts if chunk.records is None]
+    What cannot be read is left out, and a line on stderr names it at the end."""
+    broken: list[str] = []
+    for chunk in chunks(path):
+        if chunk.records is None:
+            broken.append(chunk.location)
+        yield from chunk.records or ()
     if broken:
         print(f"{path}: cannot be read at {few(broken)}; left out", file=sys.stderr)
-    return [record for chunk in parts for record in chunk.records or ()]
 
 
 def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
@@ -173,29 +190,36 @@ def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
 
     steps: those that a whole file has records of.
     """
-    early: list[bytes] = []
-    broken: list[str] = []
     lost = set(steps)
+    if path.is_file():
+        with replacing(path) as file:
+            lost -= copy_early(path, step, file)
+    if lost:
+        print(f"{path}: has no record of step {few(sorted(lost))}", file=sys.stderr)
+
+
+def copy_early(path: Path, step: int, file: BinaryIO) -> set[int]:
+    """Write the records up to `step` of a file of lines to another, one part at a time; returns
+    their steps. See forget_after."""
+    steps: set[int] = set()
+    broken: list[str] = []
     for chunk in chunks(path):
         records = chunk.records
         if records is None or not all(isinstance(record.get("step"), int) for record in records):
             broken.append(chunk.location)
             continue
         kept = [record for record in records if record["step"] <= step]
-        lost -= {record["step"] for record in kept}
+        steps |= {record["step"] for record in kept}
         content = chunk.content
         if kept != records:
             content = "".join(json.dumps(record) + "\n" for record in kept).encode()
             if path.suffix == ".gz":
                 content = gzip.compress(content)
-        early.append(content)
+        file.write(content)
     if broken:
         copy = shutil.copy(path, aside(path))
         print(f"{path}: cannot be read at {few(broken)}; copied to {copy}", file=sys.stderr)
-    if path.is_file():
-        write_atomic(path, b"".join(early))
-    if lost:
-        print(f"{path}: has no record of step {few(sorted(lost))}", file=sys.stderr)
+    return steps
 
 
 def few(items: Iterable[str | float]) -> str:

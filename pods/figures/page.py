@@ -5,6 +5,7 @@ page.html escapes everything that comes from a run.
 
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pods.clock import STEP_PHASES
 from pods.config.errors import UserError
 from pods.config.mistakes import nearest
 from pods.figures import drawing
+from pods.files import JsonObject
 from pods.runs import results
 
 Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of a method; or a row a value
@@ -43,7 +45,7 @@ def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[Page
     sections.append({"title": "Config and origin", "files": texts})
     path = folder / "rollouts.jsonl.gz"
     if path.is_file():  # the last section: the page shows their viewer at its end
-        sections.append(rollouts_section(files.read_lines(path), 1e6 * megabytes))
+        sections.append(rollouts_section(lambda: files.stream_lines(path), 1e6 * megabytes))
     return sections
 
 
@@ -120,20 +122,26 @@ def phase_rows(steps: Steps) -> list[dict[str, str]]:
     return rows
 
 
-def rollouts_section(records: list[dict[str, Any]], most: float) -> PageSection:
-    """Every rollout by step and prompt, at most `most` bytes: one JSON block a step."""
-    groups: dict[int, list[str]] = defaultdict(list)
-    for record in records:
-        text = json.dumps(record, separators=(",", ":"))
-        text = text.replace("<", "\\u003c")  # closes no element
-        groups[record["step"]].append(text)
-    newest_first = [
-        (step, f"[{','.join(texts)}]") for step, texts in sorted(groups.items(), reverse=True)
-    ]
-    count = len(newest_first)
+def rollouts_section(read: Callable[[], Iterable[JsonObject]], most: float) -> PageSection:
+    """Every rollout by step and prompt, at most `most` bytes: one JSON block a step. read: gives
+    the records, twice: a log may be larger than the memory."""
+    sizes: dict[int, int] = defaultdict(lambda: 1)  # of the blocks, with their brackets
+    for record in read():
+        sizes[record["step"]] += len(block_of(record)) + 1
+    newest_first = sorted(sizes, reverse=True)
     every = 1
-    while every < count and sum(len(text) for _, text in newest_first[::every]) > most:
-        every += 1  # browsers cannot open a page of gigabytes
-    shown = newest_first[::every][::-1]
-    note = f"{len(shown)} of {count} steps are shown, evenly spaced" if every > 1 else ""
-    return {"title": "Rollouts, kept and dropped", "note": note, "steps": shown}
+    # browsers cannot open a page of gigabytes
+    while every < len(sizes) and sum(sizes[step] for step in newest_first[::every]) > most:
+        every += 1
+    shown: dict[int, list[str]] = {step: [] for step in newest_first[::every][::-1]}
+    for record in read():
+        if record["step"] in shown:
+            shown[record["step"]].append(block_of(record))
+    steps = [(step, f"[{','.join(blocks)}]") for step, blocks in shown.items()]
+    note = f"{len(shown)} of {len(sizes)} steps are shown, evenly spaced" if every > 1 else ""
+    return {"title": "Rollouts, kept and dropped", "note": note, "steps": steps}
+
+
+def block_of(record: JsonObject) -> str:
+    """A record as JSON in a page."""
+    return json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")  # closes no element

@@ -120,10 +120,10 @@ def test_accuracy_begins_with_the_base_where_it_was_asked_in_the_same_way(tmp_pa
 
 def test_a_long_rollout_log_is_thinned_to_steps_that_include_the_last():
     records = [record(step) for step in range(1, 11)]
-    whole = page.page("", [page.rollouts_section(records, 1e6)])
+    whole = page.page("", [page.rollouts_section(lambda: records, 1e6)])
     assert (len(parts(whole)[0]), "evenly spaced" in whole) == (10, False)
     size = sum(map(len, parts(whole)[0].values()))
-    thinned = page.page("", [page.rollouts_section(records, 0.6 * size)])
+    thinned = page.page("", [page.rollouts_section(lambda: records, 0.6 * size)])
     assert list(parts(thinned)[0]) == [f"step-{step}" for step in (2, 4, 6, 8, 10)]
     assert "5 of 10 steps are shown, evenly spaced" in thinned
 
