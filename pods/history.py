@@ -11,8 +11,8 @@ import numpy as np
 from pods.batch import Prompt, Visit, Visits
 
 History = dict[str, tuple[Visit, ...]]  # Visits that grow
-VISITS = 64  # of a question: the newest stay
-QUESTIONS = 100_000  # those that came first leave: a streamed data set has no end
+VISITS = 64  # of a question; the oldest are evicted
+QUESTIONS = 100_000  # the oldest are evicted: a streamed data set has no end
 GRESO_STEPS = 1000  # whose visits decide its p: more than its 100 moves from lowest to highest
 
 

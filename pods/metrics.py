@@ -9,7 +9,7 @@ Metrics = dict[str, float]  # by name, such as all/reward_mean
 
 
 def summary(record: Record) -> Metrics:
-    """all/* of the R rollouts, kept/* of those trained on; what is not defined is left out."""
+    """all/* of the R rollouts, kept/* of those trained on; NaN metrics are omitted."""
     batch, kept = record.batch, record.selection.kept
     table = pd.DataFrame(
         {

@@ -306,8 +306,8 @@ class PodsTrainer(TrlAdapter):
             return super().compute_loss(model, inputs, *args, **keys)
 
     def denominators(self, rows_counted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """What TRL's number of micro-batches is multiplied by in a step with padding rows, and what
-        its advantages and KL are. rows_counted: () the share of the rows that are no padding."""
+        """Factors for TRL's number of micro-batches, and for its advantages and KL, that exclude
+        padding rows. rows_counted: () the share of the rows that are no padding."""
         share = rows_counted
         if self.loss_type not in MEAN_OVER_ROWS:
             share = torch.ones_like(share)  # TRL counts the tokens

@@ -1,5 +1,5 @@
 """GRPOTrainer with public names; the one file with private names of TRL, transformers and Unsloth.
-TRL's own code builds the tensors: it is answered with rollouts and rewards.
+TRL builds the tensors; its calls for generation and rewards return our results.
 
     overridden      _generate_and_score_completions, _calculate_rewards, _prepare_inputs,
                     compute_loss, _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,

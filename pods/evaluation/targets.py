@@ -101,7 +101,8 @@ class Target:
         return sorted(own, key=lambda path: results.run_order(path.name))
 
     def note_weights(self) -> None:
-        """That these weights are scored; what others had under the name is in no summary then."""
+        """Note which weights are scored; scores of other weights under this name leave the
+        summary."""
         store, facts = self.store, self.store.facts
         if facts["weights"].get(self.name, self.digest) != self.digest:
             if store.summary.exists():

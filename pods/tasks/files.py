@@ -1,4 +1,4 @@
-"""The rows of a file as people have them: JSONL, JSON, CSV, TSV or Parquet in UTF-8."""
+"""Readers of users' files: JSONL, JSON, CSV, TSV or Parquet in UTF-8."""
 
 import codecs
 import csv

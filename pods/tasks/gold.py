@@ -22,14 +22,14 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def column(row: Columns, name: str) -> Any:
-    """The value of a column that must be there."""
+    """The value of a required column."""
     if name not in row:
         raise ValueError(f"column {name!r} is missing; found {quoted(sorted(row))}")
     return row[name]
 
 
 def text(row: Columns, name: str) -> str:
-    """The value of a column that must hold text."""
+    """The value of a column, which must be text."""
     value = column(row, name)
     if not isinstance(value, str):
         raise ValueError(f"column {name!r} must be text, is {reprlib.repr(value)}")

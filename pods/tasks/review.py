@@ -1,5 +1,5 @@
-"""A look at the data of a training before its model loads: gold answers that no completion can
-meet, and test questions that are trained on."""
+"""Checks of a training's data before its model loads: gold answers that no completion can meet, and
+test questions that are trained on."""
 
 import re
 import reprlib

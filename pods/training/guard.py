@@ -38,7 +38,8 @@ class Guard:
         return self.calls < FIRST_STEPS or self.regular(step)
 
     def regular(self, step: int) -> bool:
-        """Whether a run that was never stopped compares them: no others are in the metrics."""
+        """True if the step is on the fixed schedule. Only these gaps are logged, so that a resume
+        changes no metric."""
         return step < FIRST_STEPS or step % self.check_every < self.updates
 
     def check(self, work: Work, groups: list[list[Completion]], step: int) -> None:
