@@ -12,7 +12,7 @@ try:
     from pylatexenc.latexwalker import LatexWalker
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "rewards: the graders need pylatexenc and math-verify; install pods-rl[suite]",
+        "rewards: the graders need pylatexenc and lark; install pods-rl[suite]",
         name=error.name,
     ) from error
 

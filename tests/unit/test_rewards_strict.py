@@ -1,17 +1,13 @@
 """The strict grader: what it credits, what it does not, and that no text can stall or fool it."""
 
-import os
-import signal
-import time
-from contextlib import closing
+import json
+from collections import Counter
 
-import psutil
 import pytest
 
 import rewards
-from rewards import Scorer, verifier
+from tests.conftest import ROOT
 
-SLOW = "(x+1)^{19}(x+2)^{19}(x+3)^{19}"  # computer algebra takes long to compare it
 HOSTILE = [
     "9^{9^{9^{9^{9}}}}",
     "9**9**9",
@@ -38,7 +34,28 @@ HOSTILE = [
     "x=" * 90 + "1",
     "\\boxed{" * 80,
     "She makes " * 59 + "17!",
+    "(x+1)^{19}(x+2)^{19}(x+3)^{19}",
+    "(((x+1)!+1)!+1)!",
+    "e^{e^{e^{e^{e^{e^x}}}}}",
+    "2^{2^{2^{2^{2^{2}}}}}",
+    "\\sin(10^{999})",
+    "\\binom{x}{9^{99}}",
+    "\\sqrt[999999999]{2}",
+    "\\sqrt[0]{2}",
+    "0^{-1}",
+    "1/0",
+    "x" + "+x" * 290,
+    "(" * 290 + "x" + ")" * 290,
+    "+".join("abcdfghjklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+    "\\pm 1," * 80 + "1",
+    "5 m" + "/s" * 270,
+    "the value of " + "a " * 270 + "is",
+    "\\begin{pmatrix}" + "1&" * 200 + "1\\end{pmatrix}",
+    "1e999",
 ]
+
+
+GOLDS = ["18", "x+\\frac{\\pi}{2}", "(1,2)", "x=5", "5 cm", "Paris", "1,2,3", "B", "CO2", "9:30"]
 
 
 def block(answer: str) -> str:
@@ -51,68 +68,64 @@ def test_what_is_no_closed_block_is_no_answer(completion):
 
 
 @pytest.mark.parametrize("gold", ["18", "x+\\frac{\\pi}{2}"])
-@pytest.mark.parametrize("version", ["v1", "v2", "strict"])
+@pytest.mark.parametrize("version", ["v1", "v2"])
 def test_hostile_text_scores_and_comes_to_an_end(version, gold):
     texts = [form for text in HOSTILE for form in (text, block(text))]
-    scores = rewards.score(texts, [gold] * len(texts), version=version)
-    assert scores["correctness"] == [0.0] * len(texts)
+    assert_no_credit(rewards.score(texts, [gold] * len(texts), version=version))
+
+
+@pytest.mark.parametrize("gold", GOLDS)
+def test_hostile_text_is_no_answer_of_strict(gold):
+    texts = [form for text in HOSTILE for form in (text, block(text))]
+    assert_no_credit(rewards.score(texts, [gold] * len(texts), version="strict"))
+
+
+def assert_no_credit(scores: dict[str, list[float]]) -> None:
+    assert set(scores["correctness"]) == {0.0}
     bonus = [sum(pair) for pair in zip(scores["format"], scores["tags"], strict=True)]
     assert 0.0 <= min(bonus) <= max(bonus) <= 0.2
 
 
-def wait_until_gone(pids: list[int]) -> None:
-    """Fails unless every process ends (a zombie counts as ended) within 60 s."""
-    for _ in range(600):
-        alive = [process for process in psutil.process_iter(["status"]) if process.pid in pids]
-        if all(process.info["status"] == psutil.STATUS_ZOMBIE for process in alive):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"processes {alive} outlived their scorer")
+@pytest.mark.parametrize("gold", HOSTILE)
+def test_any_text_may_be_a_gold_answer(gold):
+    assert rewards.grade(block("7 B x"), gold, "strict") is False
+    assert rewards.grade(block("B"), gold, "v1", kind="choice") is False
+    assert isinstance(rewards.gold_type(gold), str)
 
 
-def test_a_late_answer_scores_nothing_has_no_verdict_and_is_counted():
-    batch = [block(SLOW)] * 2, ["x+1"] * 2, ["math"] * 2  # slow
-    with closing(Scorer("strict", workers=1, deadline_seconds=0.05)) as scorer:
-        assert scorer.score(*batch, [""] * 2)["correctness"] == [0.0, 0.0]
-        assert scorer.timeouts == 2
-        os.kill(scorer._verifier._server.pid, signal.SIGKILL)  # a dead server is replaced
-        assert scorer.grade(*batch) == [None, None]
-        assert scorer.timeouts == 4
-        server = scorer._verifier._server
-        scorer.close()  # twice is harmless
-    wait_until_gone([server.pid])
-    with closing(Scorer("strict", workers=0, deadline_seconds=1)) as scorer:
-        assert scorer.grade(*batch) == [False, False]  # without computer algebra
-        assert scorer.timeouts == 0
+# Of the shared pairs, those whose label is wrong: (gold, answer): why.
+MISLABELLED = {
+    ("x^2 + C", "x^2+c"): "letters that differ in case are two symbols",
+}
 
 
-def test_a_comparison_that_waits_without_using_the_processor_ends_too(monkeypatch):
-    """In a child of the test: the verifier's own child, whose comparison sleeps."""
-    monkeypatch.setattr(verifier, "WALL_SECONDS", 0.2)
-
-    def wait(*pair: str) -> None:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the test runner may have a handler
-        time.sleep(60)
-
-    monkeypatch.setattr(verifier, "equal", wait)
-    assert verifier._verdict(verifier._fork(("1", "1"), deadline_seconds=30)) is None
-
-
-@pytest.mark.parametrize("gold", ["9" * 5000, "1." + "0" * 5000, "9" * 5000 + "x"])
-def test_a_gold_answer_of_any_length_is_graded(gold):
-    assert rewards.grades([block("9"), block("x")], [gold, gold], "strict") == [False, False]
+def test_the_shared_pairs(shared):
+    """No wrong answer is credited, and of the right ones at least 97 % are accepted."""
+    rows = (shared / "reference" / "grade_pairs3.jsonl").read_text().splitlines()
+    counts = Counter()
+    credited = []
+    for row in map(json.loads, rows):
+        verdict = rewards.grade(row["completion"], row["gold"], "strict", row["kind"])
+        counts[row["right"], verdict] += 1
+        if verdict and not row["right"]:
+            credited.append(row)
+    assert credited == []
+    assert counts[True, True] / (counts[True, True] + counts[True, False]) > 0.97
 
 
-def test_a_batch_leaves_out_and_prints_what_has_no_verdict(capsys):
-    pairs = [("(x+1)(x+2)", "x^2+3x+2"), ("18", "18"), ("17", "18")]
-    completions = [block(answer) for answer, _ in pairs]
-    golds = [gold for _, gold in pairs]
-    assert rewards.grades(completions, golds, "strict") == [True, True, False]
-    assert capsys.readouterr().err == ""
-    completions[0], golds[0] = block(SLOW), "x+1"  # slow
-    verdicts = rewards.grades(completions, golds, "strict", deadline_seconds=0.05)
-    assert verdicts == [None, True, False]
-    assert capsys.readouterr().err == (
-        "rewards=strict: 1 of 3 completions without a verdict: their comparison took more than "
-        "0.05 s of processor time; raise deadline_seconds\n"
-    )
+def test_the_page_of_answers_shows_verdicts():
+    """docs/answers.md: three right and three wrong answers for a gold of each type."""
+    lines = (ROOT / "docs" / "answers.md").read_text().splitlines()
+    rows = [line.strip("|").split(" | ") for line in lines if line.startswith("| `")]
+    types = set()
+    for name, gold, *answers in rows:
+        gold, name = gold.strip(" `"), name.strip(" `")
+        types.add(name)
+        assert rewards.gold_type(gold) == name
+        for verdict, texts in zip((True, False), answers, strict=True):
+            texts = texts.strip().strip("`").split("`, `")
+            assert len(texts) >= 3
+            kind = "choice" if name == "letter" else "math"
+            graded = {t: rewards.grade(block(t), gold, "strict", kind) for t in texts}
+            assert graded == dict.fromkeys(texts, verdict), gold
+    assert len(types) == 17
