@@ -1,7 +1,9 @@
 """When does PODS pay? The experiment that docs/log.md registers under 2026-11-29.
 
     uv run benchmarks/breakeven.py sums-tune       # each stage resumes; stored rows stay
+    uv run benchmarks/breakeven.py sums-tune pods  # one arm only: two calls, one on each core
     uv run benchmarks/breakeven.py sums-test       # reads the rates that sums-tune chose
+    uv run benchmarks/breakeven.py sums-twin       # one run of each arm again, equal to the bit
     uv run benchmarks/breakeven.py smollm2-tune
     uv run benchmarks/breakeven.py smollm2-test
     uv run benchmarks/breakeven.py result          # of the stored rows; trains nothing
@@ -80,7 +82,7 @@ POLICIES = {
 class Setting(NamedTuple):
     """Runs that differ by their seed only."""
 
-    stage: str  # tune | test
+    stage: str  # tune | test | twin
     policy: str
     arm: str  # grpo | pods
     P: int
@@ -110,7 +112,7 @@ class Setting(NamedTuple):
         ]
 
 
-def main(stage: str) -> None:
+def main(stage: str, arm: str = "") -> None:
     if stage == "result":
         return report(rows())
     policy, _, kind = stage.partition("-")
@@ -118,6 +120,8 @@ def main(stage: str) -> None:
     if kind == "test":
         score_base(policy)
     for setting, seeds in plan(kind, policy, rows()):
+        if arm and setting.arm != arm:
+            continue
         store(setting, seeds)  # what an interrupted call has trained
         missing = [seed for seed in seeds if not is_stored(setting, seed, rows())]
         if missing:
@@ -135,7 +139,8 @@ def plan(kind: str, policy: str, stored: list[dict[str, Any]]) -> Iterable[tuple
     else:
         for P, arm in product(facts.prompts, ("grpo", "pods")):
             rate = best_rate(policy, P, stored)
-            yield Setting("test", policy, arm, P, rate), facts.test_seeds
+            seeds = facts.test_seeds[:1] if kind == "twin" else facts.test_seeds
+            yield Setting(kind, policy, arm, P, rate), seeds
 
 
 def write_inputs() -> None:
@@ -175,9 +180,9 @@ def store(setting: Setting, seeds: Iterable[int]) -> None:
         row |= {"greedy": [line["eval/greedy_accuracy"] for line in lines]}
         row |= {"tokens_generated": [line["tokens/generated"] for line in lines]}
         row |= {"tokens_trained": [line["tokens/trained"] for line in lines]}
-        meta = json.loads(
-            (RUNS / setting.run(seed) / f"checkpoint-{policy.steps}/meta.json").read_text()
-        )
+        checkpoint = RUNS / setting.run(seed) / f"checkpoint-{policy.steps}"
+        meta = json.loads((checkpoint / "meta.json").read_text())
+        row |= {"adapter": meta["files"]["adapter_model.safetensors"]["sha256"]}
         row |= {"commit": meta["git_commit"], "date": time.strftime("%F")}
         files.append(RESULTS / f"{setting.policy}-{setting.stage}.jsonl", row)
 
@@ -210,21 +215,35 @@ def means(chosen: list[dict[str, Any]], base: float, c: float) -> np.ndarray:
     return np.array(averages)
 
 
-def best_rate(policy: str, P: int, stored: list[dict[str, Any]]) -> float:
-    """The rate with the best mean over the arms that were tuned, at the paper's c."""
+def validation_means(policy: str, P: int, stored: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Arm -> (rates,): mean of its validation seeds, at the paper's c."""
     facts = POLICIES[policy]
-    by_rate = {}
-    for rate in facts.rates:
-        arms = []
-        for arm in facts.arms_to_tune:
+    averages = {}
+    for arm in facts.arms_to_tune:
+        averages[arm] = np.zeros(len(facts.rates))
+        for i, rate in enumerate(facts.rates):
             setting = Setting("tune", policy, arm, P, rate)._asdict()
             chosen = [row for row in stored if setting.items() <= row.items()]
             if {row["seed"] for row in chosen} != {*facts.validation_seeds}:
                 sys.exit(f"{setting}: not all validation seeds are stored; run {policy}-tune first")
             # The base is the same for all; its accuracy does not change the order.
-            arms.append(means(chosen, 0.5, C if arm == "pods" else 1).mean())
-        by_rate[rate] = np.mean(arms)
-    return max(by_rate, key=by_rate.__getitem__)
+            averages[arm][i] = means(chosen, 0.5, C if arm == "pods" else 1).mean()
+    return averages
+
+
+def best_rate(policy: str, P: int, stored: list[dict[str, Any]]) -> float:
+    """The rate with the best mean over the arms that were tuned."""
+    averages = validation_means(policy, P, stored)
+    return POLICIES[policy].rates[int(np.argmax(sum(averages.values())))]
+
+
+def own_rates(policy: str, P: int, stored: list[dict[str, Any]]) -> str:
+    """Each arm at its own best rate, on validation questions."""
+    texts = []
+    for arm, averages in validation_means(policy, P, stored).items():
+        i = int(np.argmax(averages))
+        texts.append(f"{arm} {averages[i]:.1f} % at {POLICIES[policy].rates[i]:g}")
+    return f"own best rate on validation: {', '.join(texts)}"
 
 
 def sign_flips(differences: np.ndarray) -> float:
@@ -322,6 +341,13 @@ def report(stored: list[dict[str, Any]]) -> None:
                 at = test(leads[P][:, np.argmin(abs(cs - c))], 0.05)
                 print(f"  c = {c}: {at.mean:+.1f} [{at.low:+.1f}, {at.high:+.1f}] points")
             print(f"  {collapses(arms['grpo'], arms['pods'], base)}")
+            print(f"  {own_rates(name, P, stored)}; tested at {best_rate(name, P, stored):g}")
+            twins = [row for row in stored if (row["stage"], row["policy"]) == ("twin", name)]
+            once = {row["adapter"] for row in arms["grpo"] + arms["pods"]}
+            again = [row["adapter"] in once for row in twins if row["P"] == P]
+            print(
+                f"  {sum(again)} of {len(again)} runs that were trained again are equal to the bit"
+            )
         at_paper = {P: values[:, np.argmin(abs(cs - C))] for P, values in leads.items()}
         if len(at_paper) == 2:
             tests = holm(at_paper[1], at_paper[1] - at_paper[4])
@@ -333,7 +359,12 @@ def report(stored: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    stages = [f"{policy}-{kind}" for policy in POLICIES for kind in ("tune", "test")] + ["result"]
-    if sys.argv[1:] not in [[stage] for stage in stages]:
-        sys.exit(f"usage: uv run benchmarks/breakeven.py {' | '.join(stages)}")
-    main(sys.argv[1])
+    kinds = ("tune", "test", "twin")
+    stages = [f"{policy}-{kind}" for policy in POLICIES for kind in kinds] + ["result"]
+    if (
+        len(sys.argv) < 2
+        or sys.argv[1] not in stages
+        or sys.argv[2:] not in ([], ["grpo"], ["pods"])
+    ):
+        sys.exit(f"usage: uv run benchmarks/breakeven.py {' | '.join(stages)} [grpo | pods]")
+    main(*sys.argv[1:])

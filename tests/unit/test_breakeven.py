@@ -1,5 +1,8 @@
 """benchmarks/breakeven.py on made-up rows: its answers are known."""
 
+import json
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ from benchmarks import breakeven
 from benchmarks.breakeven import Setting
 
 STEPS = [*range(10, 161, 10)]
+RATES = breakeven.POLICIES["sums"].rates
 
 
 def line(seed, slope, base=0.5, **fields):
@@ -25,7 +29,13 @@ def rows():
         for P, arm, factor in ((1, "grpo", 1), (1, "pods", 1.5), (4, "grpo", 1), (4, "pods", 1.2)):
             setting = Setting("test", "sums", arm, P, 1e-3)._asdict()
             own = slope * factor * rng.uniform(0.95, 1.05)
-            rows.append(line(seed, own, **setting))
+            rows.append(line(seed, own, adapter=f"{seed} {arm} {P}", **setting))
+            if seed == 200:
+                twin = setting | {"stage": "twin"}
+                rows.append(line(seed, own, adapter=f"{seed} {arm if P == 1 else ''} {P}", **twin))
+    for P, arm, rate, seed in product((1, 4), ("grpo", "pods"), RATES, range(3)):
+        setting = Setting("tune", "sums", arm, P, rate)._asdict()
+        rows.append(line(seed, 0.001 + (rate == 1e-3) / 1000, **setting))
     return rows
 
 
@@ -39,7 +49,7 @@ def test_straight_curves_break_even_at_the_ratio_of_their_slopes(rows):
     cs = np.arange(1, 4.001, 0.01)
     for P, ratio in ((1, 1.5), (4, 1.2)):
         arms = {
-            arm: [r for r in rows if r.get("arm") == arm and r["P"] == P]
+            arm: [r for r in rows if (r["stage"], r.get("arm"), r.get("P")) == ("test", arm, P)]
             for arm in ("grpo", "pods")
         }
         grpo = breakeven.means(arms["grpo"], 0.5, 1)
@@ -97,6 +107,11 @@ def test_the_report_decides_both_hypotheses_and_names_what_is_missing(rows, caps
     lines = capsys.readouterr().out.splitlines()
     assert next(line for line in lines if "H1" in line).endswith(": pays")
     assert next(line for line in lines if "H2" in line).endswith(": pays")
+    assert [line for line in lines if "equal to the bit" in line] == [
+        "  2 of 2 runs that were trained again are equal to the bit",
+        "  0 of 2 runs that were trained again are equal to the bit",
+    ]
+    assert lines[5].endswith("at 0.001; tested at 0.001")
     assert "0 runs are stored; run smollm2-test" in lines[-1]
 
 
@@ -125,8 +140,8 @@ def test_a_stored_run_is_not_planned_again(tmp_path, monkeypatch):
             scores = dict.fromkeys(("eval/accuracy", "eval/greedy_accuracy"), 0.5)
             tokens = dict.fromkeys(("tokens/generated", "tokens/trained"), 1)
             breakeven.files.append(folder / "evaluations.jsonl", {"step": 160} | scores | tokens)
-            meta = folder / "checkpoint-160" / "meta.json"
-            breakeven.files.write_atomic(meta, '{"git_commit": "abc"}')
+            meta = {"git_commit": "0", "files": {"adapter_model.safetensors": {"sha256": "a"}}}
+            breakeven.files.write_atomic(folder / "checkpoint-160/meta.json", json.dumps(meta))
             if len(trained) == 4:
                 raise KeyboardInterrupt
 
