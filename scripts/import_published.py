@@ -27,8 +27,8 @@ from pods.files import few, write_atomic
 from pods.runs import results
 from pods.runs.results import Published, Results, Scores
 
-# Names of runs: seconds from one checkpoint to the next, and the checkpoints of a complete run.
-GRIDS = {"Instruct-Llama-*": (600.0, None), "Instruct-*": (1800.0, 12)}
+INTERVALS = {"Instruct-Llama-*": 600.0, "Instruct-*": 1800.0}  # s from checkpoint to checkpoint
+COMPLETE = 12  # checkpoints of a run
 EXPORT = "-acc.csv"  # ends the name of an export's accuracies; its lengths: -length.csv
 EXPORT_REACH = 420.0  # s, the longest pause between exported samples
 DATASET = "gsm8k"  # of the exports
@@ -80,12 +80,13 @@ def main(config: ImportConfig) -> None:
 def read_all(folder: Path, left_out: list[str]) -> Iterator[Imported]:
     """Runs, base models and exports of the folder. left_out: gets the names of unusable files."""
     for path in sorted(folder.glob("*.json"), key=lambda path: results.run_order(path.stem)):
-        grid = next((GRIDS[names] for names in GRIDS if fnmatchcase(path.stem, names)), None)
+        intervals = (INTERVALS[names] for names in INTERVALS if fnmatchcase(path.stem, names))
+        interval = next(intervals, None)
         try:
             if path.stem.startswith("base-"):
                 yield path.stem, results.read_base(path), Published()
-            elif grid:
-                yield path.stem, timed(path, *grid), Published(by_index=True)
+            elif interval:
+                yield path.stem, timed(path, interval), Published(by_index=True)
             else:
                 raise UserError(f"{path}: has no name of a published run")
         except UserError as error:
@@ -100,10 +101,10 @@ def read_all(folder: Path, left_out: list[str]) -> Iterator[Imported]:
             left_out.append(path.name)
 
 
-def timed(path: Path, interval: float, expected: int | None) -> Results:
+def timed(path: Path, interval: float) -> Results:
     """The checkpoints of a run that belong to one attempt, with their train_seconds."""
     content = results.read(path)
-    points = by_index(path.stem, [*content], expected or len(content))
+    points = by_index(path.stem, [*content], COMPLETE)
     own = {}
     for (step, scores), point in zip(content.items(), points, strict=True):
         if math.isfinite(point):
