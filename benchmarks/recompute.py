@@ -169,6 +169,14 @@ def board_page():
     yield f"PODS (4, 64, 16) is behind GRPO (4, 16, 16) by {four_prompts()}; rate 2e-3"
     tags = {arm: board(arm, "tags", metric="both") for arm in ("pods", "grpo", "dapo")}
     yield f"it leads by {said(paired(tags['pods'], tags['grpo']))[:-1]}; looked at afterwards)"
+    large = (board("pods", "large"), board("grpo", "large"))
+    behind, p = sum(large[0] < large[1]), stats.wilcoxon(*large).pvalue
+    yield f"In `large` it is behind in {behind} of 10 seeds (Wilcoxon's p {p:.3f})"
+    both = {
+        seeds: said(paired(*(board(arm, "tags", seeds, metric="both") for arm in ("thin", "pods"))))
+        for seeds in (FIRST, FRESH)
+    }
+    yield f"its lead in `tags` is {both[FIRST]}, and {both[FRESH]} on the fresh seeds"
     fresh = holm(
         [paired(board("thin", place, FRESH), board("pods", place, FRESH)) for place in VARIANTS]
     )
@@ -312,6 +320,7 @@ def log():
     yield f"({at[0]:.2f}, {at[1]:.2f} and {at[2]:.2f} at each)"
     by_seed = [planner_on_smollm2([seed])[0] for seed in (1, 0)]
     yield "SmolLM2's is {:.2f} with seed 1 and {:.2f} with seed 0".format(*by_seed)
+    yield f"`hard` has {planner_on_board('hard')[0]:.2f} if each setting has its best rate"
     known = planner_on_board("sums")
     yield f"it had {known[0]:.2f}, the second rule {known[1]:.2f}"
 
