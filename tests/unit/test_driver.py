@@ -6,6 +6,7 @@ import warnings
 from contextlib import nullcontext
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
@@ -18,7 +19,7 @@ from pods import advantages, history
 from pods.algorithms import ALGORITHMS
 from pods.batch import AlgorithmError, Prompt, Rollout, Selection, Step, Visit
 from pods.engines import Completion
-from pods.metrics import summary
+from pods.metrics import summary, within_prompts
 from pods.order import DataOrder, Stream
 from pods.registry import bind
 from pods.requirements import requirements_of
@@ -327,6 +328,21 @@ def test_the_numbers_of_a_step_by_hand():
             "select/filled": 1,
         }
     )
+
+
+def test_the_variances_of_the_prompts_are_those_of_pandas_to_the_bit():
+    random = np.random.default_rng(0)
+    for P, n in ((1, 1), (3, 2), (8, 64), (5, 7)):
+        prompt = random.permutation(np.repeat(np.arange(P), n))
+        rewards = random.normal(size=P * n).astype(np.float32).astype(float)
+        rewards[random.random(P * n) < 0.2] = NAN
+        rewards[prompt == 1] = 0.1
+        rewards[prompt == 2] = NAN
+        groups = pd.Series(rewards).groupby(prompt)
+        variances, equal = within_prompts(rewards, prompt)
+        np.testing.assert_array_equal(variances, groups.var(ddof=0))
+        np.testing.assert_array_equal(equal, groups.nunique() == 1)
+    assert [len(part) for part in within_prompts(np.zeros(0), np.zeros(0, dtype=int))] == [0, 0]
 
 
 def orders(size, P, shuffle=True):
