@@ -3,10 +3,8 @@
 A checkpoint holds it, so it is bounded: it does not grow with the run.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-
-import numpy as np
 
 from pods.batch import Prompt, Visit, Visits
 
@@ -47,14 +45,32 @@ def exploration(
 ) -> dict[bool, float]:
     """GRESO's p of the easy (True) and the hard (False) questions, which is `start` before the
     newest 1,000 steps: a change in an earlier one plays no part."""
-    by_step: dict[int, list[bool | None]] = defaultdict(list)
-    for visits in history.values():
-        for visit in visits:
-            by_step[visit.step].append(None if visit.has_signal else visit.correct == 1)
+    by_step = visits_by_step(history, GRESO_STEPS)
     p = dict.fromkeys(targets, start)
     for number in sorted(by_step)[-GRESO_STEPS:]:
+        counts = by_step[number]
         for kind, target in targets.items():
-            share = np.mean([solved is kind for solved in by_step[number]])
+            share = counts[kind] / counts.total()
             step = -change if share >= target else change
-            p[kind] = float(np.clip(p[kind] + step, lowest, 1))
+            p[kind] = min(max(p[kind] + step, lowest), 1.0)
     return p
+
+
+def visits_by_step(history: Visits, steps: int) -> dict[int, Counter[bool | None]]:
+    """Of at least the newest `steps` steps how many visits were all correct (True), how many others
+    had no signal (False), and the rest (None). A long history is not read to its beginning."""
+    newest = max((visits[-1].step for visits in history.values() if visits), default=0)
+    span = steps  # several updates on one generation leave gaps between the numbers
+    while True:
+        by_step: dict[int, Counter[bool | None]] = defaultdict(Counter)
+        is_whole = True
+        for visits in history.values():
+            for visit in reversed(visits):
+                if visit.step <= newest - span:
+                    is_whole = False
+                    break
+                kind = None if visit.has_signal else visit.correct == 1
+                by_step[visit.step][kind] += 1
+        if is_whole or len(by_step) >= steps:
+            return by_step
+        span *= 2

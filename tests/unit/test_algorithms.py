@@ -248,6 +248,8 @@ def test_gresos_p_goes_by_the_newest_thousand_steps():
     assert exploration({"a": visits}, *keys) == newest
     assert exploration({"a": visits[::2], "b": visits[1::2]}, *keys) == newest  # by any questions
     assert exploration({"a": visits[501:]}, *keys) != newest
+    sparse = [entry._replace(step=3 * entry.step) for entry in visits]  # three updates a generation
+    assert exploration({"a": sparse}, *keys) == newest
 
 
 @pytest.mark.parametrize(
