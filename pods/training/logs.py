@@ -160,11 +160,8 @@ def log_to_wandb(tracker: WandBTracker, step: int, metrics: Metrics, record: Rec
 def log_to_tensorboard(
     tracker: TensorBoardTracker, step: int, metrics: Metrics, record: Record
 ) -> None:
-    """The metrics, and the same table in Markdown."""
+    """The metrics alone: scripts/report.py shows every completion."""
     tracker.log(metrics, step=step)
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *completions(step, record)]
-    table = "\n".join("| " + " | ".join(map(in_cell, line)) + " |" for line in lines)
-    tracker.writer.add_text("completions", table, step)
 
 
 def completions(step: int, record: Record) -> list[list[Any]]:
@@ -177,12 +174,6 @@ def completions(step: int, record: Record) -> list[list[Any]]:
         [str(first["prompt"]), str(text), reward, advantages.get(i), i in advantages]
         for i, (text, reward) in enumerate(rewards)
     ]
-
-
-def in_cell(value: object) -> str:
-    """A value in a table of Markdown, where a completion must not end its cell."""
-    text = re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", str(value))
-    return "<br>".join(text.splitlines())
 
 
 class Console:
