@@ -35,9 +35,9 @@ RUNS = ROOT / "checkpoints/breakeven"
 C = 1.39  # of the paper: (4.8 + 0.060 n + 0.105 m) s a step on an L40S, n = 64 to n = m = 16
 TRAINED = 16  # rollouts of every step
 COMMON = [
-    *("loss.type=grpo", "optimizer.schedule=constant_with_warmup", "optimizer.warmup_steps=0.1"),
+    *("loss.type=grpo", "optimizer.warmup_steps=0.1"),
     *("budget.train_seconds=null", "checkpoint.every_seconds=null", "micro_batch_size=16"),
-    *("evaluation.questions=null", "ledger_texts=first", "logger=[]", "threads=1"),
+    *("ledger_texts=first", "logger=[]", "threads=1"),
 ]
 
 
@@ -67,7 +67,7 @@ POLICIES = {
         range(200, 224),
     ),
     "smollm2": Policy(
-        ["experiment=smollm2"],
+        ["experiment=smollm2", "evaluation.questions=128"],  # evaluations take most of the time
         30,
         7.5,
         (1,),
@@ -82,11 +82,15 @@ POLICIES = {
 class Setting(NamedTuple):
     """Runs that differ by their seed only."""
 
-    stage: str  # tune | test | twin
+    stage: str  # tune | test | twin | base: one step that moves nothing
     policy: str
     arm: str  # grpo | pods
     P: int
     rate: float
+
+    @property
+    def steps(self) -> int:
+        return 1 if self.stage == "base" else POLICIES[self.policy].steps
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -101,12 +105,15 @@ class Setting(NamedTuple):
         """The words of train.py; a step is priced at 1 s, so that seconds are steps."""
         policy = POLICIES[self.policy]
         n, m = self.sizes
+        schedule = "constant" if self.stage == "base" else "constant_with_warmup"
+        evaluate_every = min(self.steps, policy.evaluate_every)
         split = "validation" if self.stage == "tune" else "test"
         return [
-            *("train.py", "-m", *policy.overrides, *COMMON, f"evaluation.split={split}"),
+            *("train.py", "-m", *COMMON, *policy.overrides, f"evaluation.split={split}"),
+            f"optimizer.schedule={schedule}",
             *(f"algorithm={self.arm}", f"prompts_per_step={self.P}", f"kept_per_prompt={m}"),
             *(f"rollouts_per_prompt={n}", f"optimizer.learning_rate={self.rate:g}"),
-            *(f"max_steps={policy.steps}", f"evaluation.every_seconds={policy.evaluate_every:g}"),
+            *(f"max_steps={self.steps}", f"evaluation.every_seconds={evaluate_every:g}"),
             *(f"clock={RUNS / 'steps.yaml'}", f"output_dir={RUNS}", f"run={self.run('${seed}')}"),
             f"seed={','.join(map(str, seeds))}",
         ]
@@ -117,8 +124,6 @@ def main(stage: str, arm: str = "") -> None:
         return report(rows())
     policy, _, kind = stage.partition("-")
     write_inputs()
-    if kind == "test":
-        score_base(policy)
     for setting, seeds in plan(kind, policy, rows()):
         if arm and setting.arm != arm:
             continue
@@ -137,6 +142,8 @@ def plan(kind: str, policy: str, stored: list[dict[str, Any]]) -> Iterable[tuple
         for P, rate, arm in product(facts.prompts, facts.rates, facts.arms_to_tune):
             yield Setting("tune", policy, arm, P, rate), facts.validation_seeds
     else:
+        if kind == "test":
+            yield Setting("base", policy, "grpo", 1, 1e-12), range(4)
         for P, arm in product(facts.prompts, ("grpo", "pods")):
             rate = best_rate(policy, P, stored)
             seeds = facts.test_seeds[:1] if kind == "twin" else facts.test_seeds
@@ -168,11 +175,10 @@ def is_stored(setting: Setting, seed: int, stored: list[dict[str, Any]]) -> bool
 
 def store(setting: Setting, seeds: Iterable[int]) -> None:
     """Append a row for each finished run that has none."""
-    policy = POLICIES[setting.policy]
     n, m = setting.sizes
     for seed in seeds:
         lines = files.read_lines(RUNS / setting.run(seed) / "evaluations.jsonl")
-        if not lines or lines[-1]["step"] < policy.steps or is_stored(setting, seed, rows()):
+        if not lines or lines[-1]["step"] < setting.steps or is_stored(setting, seed, rows()):
             continue
         row = setting._asdict() | {"n": n, "m": m, "seed": seed}
         row |= {"steps": [line["step"] for line in lines]}
@@ -180,26 +186,11 @@ def store(setting: Setting, seeds: Iterable[int]) -> None:
         row |= {"greedy": [line["eval/greedy_accuracy"] for line in lines]}
         row |= {"tokens_generated": [line["tokens/generated"] for line in lines]}
         row |= {"tokens_trained": [line["tokens/trained"] for line in lines]}
-        checkpoint = RUNS / setting.run(seed) / f"checkpoint-{policy.steps}"
+        checkpoint = RUNS / setting.run(seed) / f"checkpoint-{setting.steps}"
         meta = json.loads((checkpoint / "meta.json").read_text())
         row |= {"adapter": meta["files"]["adapter_model.safetensors"]["sha256"]}
         row |= {"commit": meta["git_commit"], "date": time.strftime("%F")}
         files.append(RESULTS / f"{setting.policy}-{setting.stage}.jsonl", row)
-
-
-def score_base(name: str) -> None:
-    """Append a row with the base's accuracy on the test questions, sampled as in training."""
-    if any(row["stage"] == "base" and row["policy"] == name for row in rows()):
-        return
-    folder = RUNS / f"base-{name}"
-    words = ["evaluate_run.py", "run=null", *POLICIES[name].overrides, "repeats=4"]
-    words += [f"results_dir={folder}", "temperature=1"]
-    print(shlex.join(["uv", "run", *words]), flush=True)
-    subprocess.run([sys.executable, *words], cwd=ROOT, check=True)
-    (file,) = folder.glob("base-*[!a].json")  # not .meta.json
-    (scores,) = json.loads(file.read_text()).values()
-    row = {"stage": "base", "policy": name, "accuracy": scores["ans_acc"]}
-    files.append(RESULTS / f"{name}-base.jsonl", row | {"date": time.strftime("%F")})
 
 
 def means(chosen: list[dict[str, Any]], base: float, c: float) -> np.ndarray:
