@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "evaluate_run.py",
     "plot": "scripts/plot.py",
     "table": "scripts/table.py",
+    "best": "scripts/best.py",
     "speedup": "scripts/speedup.py",
     "report": "scripts/report.py",
     "chat": "scripts/chat.py",

@@ -18,7 +18,7 @@ import pandas
 from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, key_has, may_change, written
-from pods.figures import reading
+from pods.figures import reading, selection
 from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, warn
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import band, mean_and_error
@@ -80,7 +80,7 @@ def figures(config: FigureConfig) -> list[Figure]:
         if config.figure is None:
             methods = methods.model_copy(update=axes_of(methods, config.results_dir))
         methods = config.applied(methods)
-        axes = f"every {methods.grid_seconds:g} s to {methods.budget_seconds:g} s"
+        axes = f"every {methods.grid_seconds:.4g} s to {methods.budget_seconds:.4g} s"
         print(f"runs: {methods.dataset} {methods.metric}, {axes}", file=sys.stderr)
         return [methods]
     if figure.name != "all":
@@ -99,23 +99,41 @@ def figures(config: FigureConfig) -> list[Figure]:
 
 def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
     """Keys of a figure from the config of the first run that has one: data set, base model, and the
-    times at which its checkpoints were saved."""
-    patterns = chain.from_iterable(method.runs for method in figure.series.values())
-    for path in results.find(folder, [*patterns]):
+    times at which its checkpoints were saved; of runs that saved by steps, times that fit all."""
+    patterns = [*chain.from_iterable(method.runs for method in figure.series.values())]
+    paths = results.find(folder, patterns)
+    for path in paths:
         with suppress(UserError):  # a broken file is named where the runs are read
             train = flat(results.read_settings(path).train or {})
+            if not train:
+                continue
             every, end = (train.get(key) for key in OF_AXES)
-            if isinstance(every, float) and isinstance(end, float):
-                dataset = train.get("task.name", figure.dataset)
-                return {
-                    "dataset": dataset,
-                    "metric": figure.metric if dataset == figure.dataset else "ans_acc",
-                    "base": [f"base-{train.get('model.name')}"],
-                    "grid_seconds": every,
-                    "budget_seconds": end,
-                    "time_unit": next((unit for unit in LONGEST if end <= LONGEST[unit]), "hours"),
-                }
+            if not (isinstance(every, float) and isinstance(end, float)):
+                every, end = measured_axes(paths)
+            dataset = train.get("task.name", figure.dataset)
+            return {
+                "dataset": dataset,
+                "metric": figure.metric if dataset == figure.dataset else "ans_acc",
+                "base": [f"base-{train.get('model.name')}"],
+                "grid_seconds": every or figure.grid_seconds,
+                "budget_seconds": end or figure.budget_seconds,
+                "time_unit": next((u for u in LONGEST if (end or 0) <= LONGEST[u]), "hours"),
+            }
     return {}
+
+
+def measured_axes(paths: Iterable[Path]) -> tuple[float, float]:
+    """Seconds between the evaluation points of the slowest run, and of the last point of the
+    longest; 0 if no run has measured seconds."""
+    every = end = 0.0
+    for path in paths:
+        with suppress(UserError):
+            metas = [scores.meta for scores in results.read(path).values()]
+            seconds = sorted(meta["train_seconds"] for meta in metas if "train_seconds" in meta)
+            if seconds:
+                every = max(every, float(np.median(np.diff([0.0, *seconds]))))
+                end = max(end, seconds[-1])
+    return every, end
 
 
 def _named(name: str) -> Figure:
@@ -158,6 +176,9 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
     for key, parts in differences(by_method).items():
         if key.startswith("scored."):
             warn(f"{name}: methods differ in {key}: {parts}")
+    used = [(method.label, method.runs) for method in present]
+    for line in selection.warnings(folder, used):
+        warn(f"{name}: {line}")
     for label, method in methods.items():
         if method is None:
             warn(f"figure {figure.name}: no results of {label}, drawn without it")

@@ -291,3 +291,16 @@ def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
     facts_file(tmp_path, "pods-0", clock={"name": "measured"})
     with pytest.raises(Unlike, match="l40s of GRPO, measured of GRPO-PODS"):
         read(tmp_path)
+
+
+def test_runs_that_saved_by_steps_have_an_axis_of_their_own_times(tmp_path):
+    """The slowest run's points and the longest run's end; a fast run is not before the first."""
+    for name, pause in {"grpo-1": 0.5, "pods-1": 0.8}.items():
+        metas = [{"train_seconds": pause * (i + 1)} for i in range(3)]
+        run_file(tmp_path, name, [0.1, 0.2, 0.3], metas=metas)
+        facts_file(tmp_path, name, budget={"train_seconds": None})
+    axes = curves.axes_of(figure(), tmp_path)
+    assert (axes["grid_seconds"], axes["budget_seconds"]) == (pytest.approx(0.8), 3 * 0.8)
+    methods = curves.read(figure(**axes), tmp_path, [])
+    assert [len(method.runs) for method in methods] == [1, 1]
+    assert methods[1].quantities["value"].tolist() == [[0.1, 0.2, 0.3]]

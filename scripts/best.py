@@ -1,0 +1,126 @@
+"""The best setting of a sweep by validation questions; then fresh seeds, which alone are reported.
+
+    uv run evaluate_run.py 'run=[sweep-*]' split=validation
+    uv run scripts/best.py 'runs=[sweep-*]'            # prints the commands of five fresh seeds
+    uv run scripts/best.py 'runs=[sweep-*]' train=5    # runs them
+A setting that is chosen by its scores has scores that are too high: no run of the sweep enters the
+result, and <results_dir>/selections.json lets plot.py and table.py warn if one does.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from functools import partial
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, PositiveInt
+
+from pods import registry
+from pods.config import sweeps
+from pods.config.command import CONFIG_DIR, command, compose
+from pods.config.errors import RunFailed, UserError
+from pods.config.keys import Location, Section, Text, typed_as, typed_list, with_quotes
+from pods.config.paths import SUITE, as_typed
+from pods.figures.figure import ACCURACIES
+
+FRESH = 5  # seeds in the commands that are printed
+
+
+class BestConfig(Section):
+    runs: list[Text] = Field(min_length=1)
+    baseline: Text | None
+    metric: Literal[*ACCURACIES]
+    train: PositiveInt | None
+    output_dir: Location
+    results_dir: Location
+    as_json: bool = Field(alias="json")
+
+
+@command("best", BestConfig)
+def main(config: BestConfig) -> None:
+    from pods.figures import selection  # pandas: --help does not wait for it
+
+    settings = selection.read(config.results_dir, config.runs, config.metric)
+    best, *others = settings
+    baseline = baseline_of(config, settings)
+    compared = [best] if baseline in (None, best) else [baseline, best]
+    first = 1 + max(seed for setting in settings for seed in setting.seeds)
+    seeds = range(first, first + (config.train or FRESH))
+    labels = ("baseline", "best")[-len(compared) :]
+    typed = {
+        label: overrides(config, setting.runs[0])
+        for label, setting in zip(labels, compared, strict=True)
+    }
+    fresh = {label: [name_of(words, seed) for seed in seeds] for label, words in typed.items()}
+    swept = f"seed={','.join(map(str, seeds))}"
+    commands = [f"uv run train.py -m {shlex.join([*words, swept])}" for words in typed.values()]
+    commands += results_of(config, fresh)
+    close = selection.not_told_apart(best, others)
+    if config.as_json:
+        content = {"best": best.facts(), "others": [other.facts() for other in others]}
+        print(json.dumps(content | {"not_told_apart": close, "commands": commands}, indent=1))
+    else:
+        print(selection.table(settings))
+        print(
+            f"{best.label}: best by validation questions; {len(close)} of {len(others)} others "
+            "cannot be told from it. Its accuracy here is too high, because it was chosen by it."
+        )
+    selection.note(config.results_dir, [name for s in settings for name in s.runs])
+    if config.train is None:
+        if not config.as_json:
+            print("next, with fresh seeds:", *map(as_typed, commands), sep="\n  ")
+        return
+    for line in commands:
+        print(f"$ {line}", file=sys.stderr, flush=True)
+        _, _, script, *words = shlex.split(line)  # without `uv run`
+        if subprocess.run([sys.executable, SUITE / script, *words], check=False).returncode:
+            raise RunFailed(f"{line}: failed; the same command of best.py goes on")
+
+
+def baseline_of(config: BestConfig, settings: list[Any]) -> Any | None:
+    """The setting to compare with; None if no run of the sweep has algorithm=grpo."""
+    if config.baseline is None:
+        return next((s for s in settings if s.config["algorithm"] == "grpo"), None)
+    for setting in settings:
+        if config.baseline in setting.runs:
+            return setting
+    raise UserError(f"baseline={config.baseline}: is none of the runs; name one of them")
+
+
+def overrides(config: BestConfig, run: str) -> list[str]:
+    """What was typed for a run of the sweep, but for its seed and what is Hydra's."""
+    file = config.output_dir / run / ".hydra" / "overrides.yaml"
+    try:
+        typed = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror}); set output_dir") from None
+    return [word for word in typed if not re.match(r"\+*(seed|hydra\b.*)=", word)]
+
+
+def name_of(words: list[str], seed: int) -> str:
+    """The name that train.py -m gives the run of this seed."""
+    words = [*words, f"seed={seed}"]
+    composed = compose("train", words)
+    registry.resolve(composed)
+    return sweeps.name(composed, words, ["seed"], partial(compose, "train"))
+
+
+def results_of(config: BestConfig, fresh: dict[str, list[str]]) -> list[str]:
+    """The commands that score the fresh runs on test questions, and compare them."""
+    defaults = yaml.safe_load((CONFIG_DIR / "best.yaml").read_text())
+    folders = [(key, str(getattr(config, key))) for key in ("output_dir", "results_dir")]
+    folders = [(key, folder) for key, folder in folders if folder != defaults[key]]
+    names = [name for runs in fresh.values() for name in runs]
+    evaluate = ["uv run evaluate_run.py", typed_list("run", names)]
+    methods = [f"{label}: [{','.join(map(with_quotes, runs))}]" for label, runs in fresh.items()]
+    compare = ["uv run scripts/table.py", shlex.quote(f"runs={{{', '.join(methods)}}}")]
+    evaluate += [typed_as(*folder) for folder in folders]
+    compare += [typed_as(*folder) for folder in folders if folder[0] == "results_dir"]
+    return [" ".join(evaluate), " ".join(compare)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""scripts/best.py: a setting is chosen by validation questions, and reported by fresh seeds."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.figures import facts_file, printed, refused, run_file
+
+BEST = "scripts/best.py"
+
+
+def run_of(folder, name, seed, accuracy, typed=(), dataset="gsm8k.validation", **train):
+    """A run of two checkpoints with scores and the overrides that were typed for it."""
+    run_file(folder, f"{name}-seed{seed}", [accuracy, accuracy], dataset=dataset)
+    facts_file(folder, f"{name}-seed{seed}", seed=seed, **train)
+    hydra = folder / "runs" / f"{name}-seed{seed}" / ".hydra"
+    hydra.mkdir(parents=True)
+    (hydra / "overrides.yaml").write_text(yaml.safe_dump([*typed, f"seed={seed}"]))
+
+
+RATES = {"1e-3": (0.2, 0.3, 0.4), "2e-3": (0.6, 0.7, 0.8), "3e-3": (0.7, 0.6, 0.7)}
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch):
+    """Three rates of PODS and one of GRPO, seeds 0 to 2: 2e-3 is best, 3e-3 is close to it."""
+    monkeypatch.chdir(tmp_path)
+    for seed in range(3):
+        for rate, accuracies in RATES.items():
+            train = {"algorithm": "pods", "optimizer": {"learning_rate": float(rate)}}
+            typed = ["algorithm=pods", f"optimizer.learning_rate={rate}"]
+            run_of(tmp_path, f"pods-{rate}", seed, accuracies[seed], typed, **train)
+        typed = ["algorithm=grpo", "hydra.sweep.dir=x"]
+        run_of(tmp_path, "grpo", seed, 0.3 + seed / 100, typed, algorithm="grpo")
+    return ["runs=[pods-*,grpo-*]", f"results_dir={tmp_path}", f"output_dir={tmp_path / 'runs'}"]
+
+
+def test_the_best_setting_is_named_with_those_that_cannot_be_told_from_it(sweep, capsys):
+    result = json.loads(printed(capsys, BEST, *sweep, "json=true").out)
+    assert result["best"]["runs"] == [f"pods-2e-3-seed{seed}" for seed in range(3)]
+    assert result["best"]["validation_accuracy"] == pytest.approx(0.7)
+    low, high = result["best"]["ci95"]
+    assert high - 0.7 == pytest.approx(0.7 - low) == pytest.approx(4.303 * 0.1 / 3**0.5, abs=1e-4)
+    (close,) = result["not_told_apart"]
+    assert "0.003" in close
+
+
+def test_the_commands_train_fresh_seeds_of_the_baseline_and_of_the_best(sweep, capsys):
+    out = printed(capsys, BEST, *sweep).out
+    baseline, best, evaluate, table = (line.strip() for line in out.splitlines()[-4:])
+    assert baseline == "uv run train.py -m algorithm=grpo seed=3,4,5,6,7"
+    assert best.endswith("-m algorithm=pods optimizer.learning_rate=2e-3 seed=3,4,5,6,7")
+    fresh = [f"quickstart-grpo-n4-m4-seed{seed}" for seed in range(3, 8)]
+    assert f"baseline: [{','.join(fresh)}]" in table
+    (chosen,) = set(re.findall(r"quickstart-pods-[^,\]]*-seed7[^,\]]*", evaluate))
+    assert chosen in table
+    assert f"results_dir={sweep[1].partition('=')[2]}" in table
+
+
+def test_a_figure_with_runs_of_the_sweep_says_so(sweep, tmp_path, capsys):
+    printed(capsys, BEST, *sweep)
+    for seed in (3, 4):
+        run_of(tmp_path, "fresh", seed, 0.5, dataset="gsm8k.validation", algorithm="grpo")
+    folders = [f"results_dir={tmp_path}", f"out_dir={tmp_path / 'figures'}"]
+    keys = [*folders, "figure=gsm8k_main", "dataset=gsm8k.validation"]
+    table = ("scripts/table.py", *keys)
+    mixed = printed(capsys, *table, "runs={A: [fresh-*], B: [pods-2e-3-*]}").err
+    assert "B: 3 of 3 runs are those that a setting was chosen among" in mixed
+    assert "A: " not in re.sub("runs=.*", "", mixed)
+    assert "chosen among" not in printed(capsys, *table, "runs={A: [fresh-*]}").err
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        (["runs=[nothing-*]"], "runs"),
+        (["runs=[grpo-*]"], "one setting"),
+        (["baseline=fresh"], "baseline=fresh"),
+        (["output_dir=elsewhere"], "overrides.yaml"),
+    ],
+)
+def test_what_cannot_be_chosen_is_one_line(sweep, capsys, changes, key):
+    assert key in refused(capsys, BEST, *sweep, *changes)
+
+
+def test_a_choice_by_test_questions_is_refused(sweep, tmp_path, capsys):
+    run_of(tmp_path, "pods-9e-3", 0, 0.9, dataset="gsm8k", optimizer={"learning_rate": 9e-3})
+    assert "split=validation" in refused(capsys, BEST, *sweep)
