@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -64,7 +65,7 @@ class Checkpoint:
     @property
     def resumable(self) -> bool:
         """Whether the full training state is still there (checkpoint.keep removes old ones)."""
-        return (self.path / "optimizer.pt").is_file() or (self.path / "latest").is_file()
+        return has_state(self.path)
 
 
 def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
@@ -130,16 +131,28 @@ def prune(run_folder: Path, keep: int | None) -> None:
     """Remove the training state of all but the newest `keep` checkpoints; adapters all stay."""
     if not keep:
         return
-    for checkpoint in find(run_folder)[:-keep]:
+    # Only these are read: else each of many checkpoints would read all before it.
+    with_state = [path for path in run_folder.glob("checkpoint-*") if has_state(path)]
+    for checkpoint in finished(with_state)[:-keep]:
         for pattern in TRAINING_STATE:
             for path in checkpoint.path.glob(pattern):
                 remove(path)
 
 
+def has_state(path: Path) -> bool:
+    """Whether a checkpoint can be resumed, or only evaluated."""
+    return (path / "optimizer.pt").is_file() or (path / "latest").is_file()
+
+
 def find(run_folder: Path, name: str = "checkpoint-*") -> list[Checkpoint]:
-    """The finished checkpoints of a run by step: folders with a meta.json of their own step."""
+    """The finished checkpoints of a run by step; name: a pattern."""
+    return finished(run_folder.glob(name))
+
+
+def finished(paths: Iterable[Path]) -> list[Checkpoint]:
+    """The folders with a meta.json of their own step, by step."""
     checkpoints = []
-    for path in run_folder.glob(name):
+    for path in paths:
         with suppress(OSError, ValueError):
             step = int(path.name.removeprefix("checkpoint-"))
             meta = json.loads((path / "meta.json").read_text())
