@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
-from scipy.stats import ttest_rel
 
 from pods.figures import tables
 from pods.figures.statistics import Difference, difference
@@ -66,10 +65,10 @@ def ahead(arm: str, rival: str, accuracies: Accuracies) -> Difference:
 
 
 def p_value(averages: np.ndarray, rivals: np.ndarray) -> float | None:
-    """Of the t test on differences paired by seed; None for one seed or for equal averages."""
-    if len(averages) < 2 or np.array_equal(averages, rivals):
+    """Of no difference, paired by seed (Student); None for one seed or for equal averages."""
+    if np.array_equal(averages, rivals):
         return None
-    return ttest_rel(averages, rivals).pvalue
+    return difference(rivals, averages, paired=True).p
 
 
 def against_rivals(arm: str, accuracies: Accuracies) -> dict[str, Any]:
