@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +9,7 @@ import torch
 from pods import ranks
 from pods.batch import Completion, Prompt, Rollout, Row
 from pods.config.keys import TrainConfig
-from pods.engines import LivePolicy, Work
+from pods.engines import LivePolicy, Work, requests_of
 from pods.lean_update import Tensors
 from pods.trainer import PodsTrainer
 
@@ -33,10 +32,11 @@ def warm_up(
         indices = list(range(n)) * P
         rollouts = trainer.sample(prompts, indices)
         wanted = ranks.share(list(zip(prompts, indices, strict=True)))
-        requests = [
-            replace(request, prompt=np.resize(request.prompt, limits.max_prompt_length).tolist())
-            for request in trainer.sampler.requests(wanted, 0)
+        longest = [
+            np.resize(prompt.row["prompt_ids"], limits.max_prompt_length).tolist()
+            for prompt, _ in wanted
         ]
+        requests = requests_of(wanted, longest, config.seed, 0)
         work = Work(requests, LivePolicy(trainer.model, 0), full_length=True)
         list(trainer.sampler.engine.generate([work]))
     with phase("score"):

@@ -16,6 +16,7 @@ from tests.steps import step_of
 from tests.unit.test_trainer import build, callback_of, rows
 
 SETTINGS = [
+    "optimizer.warmup_steps=0",  # the one step has a learning rate
     "rollouts_per_prompt=8",
     "kept_per_prompt=4",
     "prompts_per_step=2",
