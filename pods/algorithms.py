@@ -19,9 +19,9 @@ one of the name `rule` is given the config's rule.
 
 What an algorithm needs of a run is said beside it, built in or yours, by attributes that are True:
 
-    .samples_m        it samples m rollouts of a prompt: n plays no part
+    .samples_m        it samples m rollouts of a prompt: n is not used
     .keeps_all        it trains on every rollout that it samples
-    .own_advantages   it returns advantages: the config's advantage function plays no part
+    .own_advantages   it returns advantages: the config's advantage function is not used
     .reads_logprobs   it reads batch.logprobs: an engine that gives none is refused
 """
 

@@ -101,7 +101,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Rollout:
-    """A completion with the prompt that it goes on from."""
+    """A completion and the prompt that it continues."""
 
     prompt_ids: list[int]
     completion: Completion

@@ -38,7 +38,8 @@ class DataOrder:
         return order_of(self.sampler, epoch)[position_in_epoch]
 
     def micro_steps(self, step: int, args: GRPOConfig) -> int:
-        """How many came before this optimiser step; an epoch's last update may have fewer."""
+        """The number of micro-steps before this optimiser step; an epoch's last update may have
+        fewer."""
         length = self.batches * self.sampler.repeat_count  # of an epoch, micro steps
         steps = max(1, math.ceil(length / args.gradient_accumulation_steps))
         epoch, steps_in_epoch = divmod(step, steps)

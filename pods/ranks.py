@@ -56,8 +56,9 @@ def in_process_group() -> bool:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Without the launcher's variables: a process started meanwhile would join the run's group, or
-    wait for a store that nobody serves. Every change of the environment is undone at the end."""
+    """Hide the launcher's variables in this block: a process started in it would join the run's
+    group, or wait for a store that nobody serves. Every change of the environment is undone at the
+    end."""
     before = dict(os.environ)
     for name in before:
         if name in LAUNCHER or name.startswith("TORCHELASTIC_"):
@@ -88,7 +89,7 @@ def say(line: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Without control characters, with which a text could steer the terminal."""
+    """The text without control characters, which could control the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 

@@ -24,8 +24,8 @@ KINDS: dict[str, tuple[dict[str, Callable], list[str]]] = {  # built-in function
 
 
 class UnusableFunction(UserError, ValueError):
-    """A name that no function has, or a function that cannot be called as its kind is: a mistake of
-    a command's user, and of a PodsConfig."""
+    """An unknown name, or a function with the wrong signature: a mistake in a command or in a
+    PodsConfig."""
 
 
 def function_of(kind: str, name: str | Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""What an algorithm says that it needs of a run, by its attributes (pods/algorithms.py)."""
+"""The needs that an algorithm declares by its attributes (pods/algorithms.py)."""
 
 import inspect
 from collections.abc import Callable, Iterator

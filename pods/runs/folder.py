@@ -92,7 +92,7 @@ class RunFolder:
 
     @cached_property
     def origin(self) -> dict[str, Any]:
-        """What made a checkpoint of this process: a hash of the config, and the provenance."""
+        """The origin of this process's checkpoints: a hash of the config, and the provenance."""
         return {"config_hash": config_hash(self.config), **provenance()}
 
     def find_start(self) -> Checkpoint | None:
