@@ -11,8 +11,7 @@ config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resum
 from collections.abc import Collection
 from contextlib import ExitStack
 from itertools import islice
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from pods import ranks
 from pods.clock import Clock, peak_memory
@@ -20,8 +19,11 @@ from pods.config.command import command
 from pods.config.keys import TrainConfig
 from pods.models import card, locate
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
-def resolve(config: DictConfig) -> dict[str, str]:
+
+def resolve(config: "DictConfig") -> dict[str, str]:
     from pods import registry  # --help waits for no numpy
 
     return registry.resolve(config)

@@ -9,7 +9,7 @@ from pods.advantages import ADVANTAGES, Advantage
 from pods.algorithms import ALGORITHMS
 from pods.batch import Algorithm
 from pods.config import functions
-from pods.config.errors import UserError
+from pods.config.errors import UserError, meant
 from pods.requirements import Requirements, requirements_of
 from pods.rules import RULES, Rule, max_variance
 
@@ -42,6 +42,7 @@ def function_of(kind: str, name: str | Callable) -> Callable:
         names = ", ".join(built_in)
         raise UnusableFunction(
             f"{kind}={name}: unknown; one of {names}, or path/to/file.py:function"
+            f"{meant(name, built_in)}"
         )
     return built_in[name]
 

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped,
 import argparse
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -181,6 +182,8 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
             "start the saved config instead: -cd checkpoints/<run>/.hydra -cn config run=<new run>"
         )
     command.name = parsed.config_name or command.name
+    if "run" in keys(command.schema) and not command.trains:  # evaluate_run.py <run>
+        parsed.overrides = [o if re.search("[=~]", o) else f"run={o}" for o in parsed.overrides]
     overrides = sweeps.parsed(parsed.overrides)
     for override in overrides:
         refuse_override(override, command, parsed.multirun)

@@ -1,4 +1,7 @@
-"""The errors that a user can correct. Imports nothing, so that every other file may import this."""
+"""The errors that a user can correct. Imports nothing of ours: every other file may import this."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class UserError(Exception):
@@ -34,3 +37,10 @@ def one_line(error: BaseException) -> str:
     noise = ("object_type=", "reference_type=", "Config search path:", "provider=", "full_key:")
     lines = (line.strip() for line in str(error).splitlines())
     return " ".join(line for line in lines if line and not line.startswith(noise))
+
+
+def meant(name: object, names: Iterable[str]) -> str:
+    """ "; did you mean <name>?" if one is spelt alike, whatever its case; else nothing."""
+    by_fold = {known.casefold(): known for known in names}
+    close = get_close_matches(str(name).casefold(), by_fold, 1, 0.7)
+    return f"; did you mean {by_fold[close[0]]}?" if close else ""

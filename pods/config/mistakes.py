@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+import yaml
 from hydra.errors import (
     ConfigCompositionException,
     MissingConfigException,
@@ -16,14 +17,36 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from pods.config.errors import UserError, one_line
+from pods.config.errors import UserError, meant, one_line
 from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
-from pods.config.paths import SUITE, WORLDS
+from pods.config.paths import CONFIG_DIR, SUITE, WORLDS
 
 Config = TypeVar("Config", bound=Section)
 
-# What people type for a key that has another name.
-SHORT = {"lr": "optimizer.learning_rate", "n": "rollouts_per_prompt", "m": "kept_per_prompt"}
+TRL = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
+# What people type for a key that has another name: TRL's, of which _trl.yaml has more, and PEFT's.
+OTHER_NAMES = {
+    **{name: value[2:-1] for name, value in TRL.items() if str(value).startswith("${")},
+    "lr": "optimizer.learning_rate",
+    "n": "rollouts_per_prompt",
+    "m": "kept_per_prompt",
+    "gradient_accumulation_steps": "prompts_per_step",
+    "generation_batch_size": "prompts_per_step",
+    "num_train_epochs": "max_steps",
+    "max_tokens": "sampling.max_completion_length",
+    "max_new_tokens": "sampling.max_completion_length",
+    "save_steps": "checkpoint.every_steps",
+    "eval_steps": "evaluation.every_seconds",
+    "report_to": "logger",
+    "model_name_or_path": "model.path",
+    "dataset_name": "task.source",
+    "reward_funcs": "rewards.functions",
+    "lora_r": "lora.rank",
+    "r": "lora.rank",
+    "lora_alpha": "lora.alpha",
+    "lora_dropout": "lora.dropout",
+    "lora_target_modules": "lora.target_modules",
+}
 RULES = {  # instead of pydantic's words, which are Python's
     "bool_type": "must be true or false",
     "float_type": "must be a number, such as 0.5",
@@ -61,7 +84,13 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     key, value = _key_and_value(first["loc"], values)
     same = [problem for problem in problems if _key_and_value(problem["loc"], values)[0] == key]
     rules = dict.fromkeys(map(_rule, same))
-    return f"{key}={written(value)}: {', or '.join(rules)}"
+    choices = [text for problem in same for text in re.findall(r"'([^']*)'", _expected(problem))]
+    return f"{key}={written(value)}: {', or '.join(rules)}{meant(value, choices)}"
+
+
+def _expected(problem: ErrorDetails) -> str:
+    """The choices of a key, 'a', 'b' or 'c'; nothing of another."""
+    return problem["ctx"]["expected"] if problem["type"] == "literal_error" else ""
 
 
 def _rule(problem: ErrorDetails) -> str:
@@ -89,10 +118,13 @@ def is_known(key: str, schema: type[Section]) -> bool:
 
 def nearest_key(key: str, schema: type[Section]) -> str:
     """The key that was probably meant: another name of it, one spelt alike, or its longer form."""
-    names = keys(schema)
+    known = keys(schema)
+    groups = {name.rpartition(".")[0] for name in known}
+    names = [name for name in known if name not in groups]  # a group takes no number
+    key = key.lstrip("+~")
     last = key.rpartition(".")[2]
     candidates = [
-        SHORT.get(last),
+        OTHER_NAMES.get(last),
         *get_close_matches(key, names, 1, 0.75),
         *[name for name in names if name.rpartition(".")[2] == last],
         *[name for name in names if len(last) > 2 and name.rpartition(".")[2].startswith(last)],
@@ -116,7 +148,7 @@ def explain(error: BaseException) -> str:
             if (SUITE / WORLDS / f"{error.missing_cfg_file}.yaml").is_file():
                 return f"{group}={name}: is in {WORLDS}; set -cd {WORLDS} {group}={name}"
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
-            return f"{group}={name}: must be one of {choices}"
+            return f"{group}={name}: must be one of {choices}{meant(name, error.options)}"
         case OverrideParseException():
             key, _, value = error.override.partition("=")
             typed = in_quotes(key, value)

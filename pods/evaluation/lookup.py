@@ -30,6 +30,8 @@ def runs(patterns: list[str], output_dir: Path) -> list[str]:
     known = known_runs(output_dir)
     names: list[str] = []
     for pattern in patterns:
+        if "/" in pattern and Path(pattern).parent.resolve() == output_dir.resolve():
+            pattern = Path(pattern).name  # checkpoints/<run>, as a shell completes it
         matches = [pattern] if pattern in known else fnmatch.filter(known, pattern)
         if not matches:
             has = nearest(pattern, known) if known else "none: uv run train.py"

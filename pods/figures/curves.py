@@ -19,7 +19,7 @@ from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, key_has, may_change, written
 from pods.figures import reading, selection
-from pods.figures.figure import Absent, Figure, FigureConfig, Series, Unlike, warn
+from pods.figures.figure import GREEDY, Absent, Figure, FigureConfig, Series, Unlike, warn
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import band, mean_and_error
 from pods.files import few
@@ -110,7 +110,7 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             every, end = (train.get(key) for key in OF_AXES)
             if not (isinstance(every, float) and isinstance(end, float)):
                 every, end = measured_axes(paths)
-            dataset = train.get("task.name", figure.dataset)
+            dataset = only_dataset(paths) or train.get("task.name", figure.dataset)
             return {
                 "dataset": dataset,
                 "metric": figure.metric if dataset == figure.dataset else "ans_acc",
@@ -120,6 +120,18 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
                 "time_unit": next((u for u in LONGEST if (end or 0) <= LONGEST[u]), "hours"),
             }
     return {}
+
+
+def only_dataset(paths: list[Path]) -> str | None:
+    """The one data set of sampled completions that all runs share, as that of a sample of the
+    questions; None if they share none or several."""
+    held = []
+    for path in paths:
+        with suppress(UserError):
+            scores = results.read(path).values()
+            held.append({name for one in scores for name in one.datasets if GREEDY not in name})
+    shared = set.intersection(*held) if held else set()
+    return shared.pop() if len(shared) == 1 else None
 
 
 def measured_axes(paths: Iterable[Path]) -> tuple[float, float]:

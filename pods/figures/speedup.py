@@ -22,7 +22,7 @@ WIDTH = 100  # characters of a line of a note
 FEWEST_FOR_BOOTSTRAP = 10  # runs: with 3 a 95 % interval of a difference covers 80 %, with 10 92
 ACCURACY_NOTE = (
     "Points are method minus baseline. [ ]: 95% interval over runs (Student; paired: by seed)."
-    " Level: mean of the last three evaluations."
+    " Level: mean of the last three evaluations, of fewer where a run has fewer."
 )
 TIME_NOTE = (
     "Times as fast: ratio of geometric mean times to the target; a bound: all runs of a method are"

@@ -43,10 +43,13 @@ def points(difference: Difference | None) -> str:
 def times(
     ratio: float | None, ci95: list[float | None] | None, missing: str = "not reached"
 ) -> str:
-    """2.00 [1.00, 2.67]: how many times as fast; `missing` stands for no ratio."""
+    """2.00 [1.00, 2.67]: how many times as fast; `missing` stands for no ratio, and unknown for one
+    whose interval has no end."""
     number = missing if ratio is None else f"{ratio:.2f}"
     if ci95 is None:
         return number
+    if not ci95[0] and ci95[1] is None:
+        number = "unknown"
     return f"{number} [{', '.join(map(_end, ci95))}]"
 
 

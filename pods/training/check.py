@@ -10,7 +10,7 @@ from typing import Any
 from pods import dry_run, ranks, registry
 from pods.batch import Row
 from pods.config import command, functions
-from pods.config.errors import UserError
+from pods.config.errors import UserError, one_line
 from pods.config.keys import TrainConfig, grader, reward_weights
 from pods.models import locate
 from pods.requirements import conflicts
@@ -229,6 +229,22 @@ def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
     for name in config.logger:
         if name != "console" and find_spec(name) is None:
             yield f"logger={name}: {name} is not installed; uv pip install {name}"
+        elif name == "wandb":
+            yield from wandb_login()
+
+
+def wandb_login() -> Iterator[str]:
+    """Without a key wandb would end the run when the model is loaded."""
+    import wandb
+
+    if wandb.setup().settings.mode in ("offline", "disabled", "dryrun"):
+        return
+    try:
+        reason = "" if wandb.login(prompt=False) else "has no key"
+    except Exception as error:  # of wandb's own types: a wrong key, no network
+        reason = one_line(error).rstrip(".")
+    if reason:
+        yield f"logger=wandb: {reason}; log in, set WANDB_MODE=offline, or leave it out"
 
 
 def files(config: TrainConfig) -> Iterator[str]:

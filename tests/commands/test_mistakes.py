@@ -175,6 +175,29 @@ def test_a_folder_of_configs_that_is_not_there_is_one_line(answer):
     assert answer("train.py --config-dir nowhere").startswith("Additional config directory")
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("train.py algorithm=PODS", "pods"),
+        ("train.py experiment=smolm2", "smollm2"),
+        ("train.py model=Tiny", "tiny"),
+        ("plot.py figure=quickstat", "quickstart"),
+        ("train.py optimizer.schedule=Cosine", "cosine"),
+        ("train.py save_steps=5", "checkpoint.every_steps"),
+        ("train.py lr_scheduler_type=cosine", "optimizer.schedule"),
+        ("train.py lora_alpha=16", "lora.alpha"),
+    ],
+)
+def test_a_name_spelt_alike_is_offered(answer, typed, name):
+    assert answer(typed).endswith(f"did you mean {name}?")
+
+
+@pytest.mark.parametrize("typed", ["old", "checkpoints/old", "run=checkpoints/old", "run=old"])
+def test_a_run_may_be_typed_without_its_key_and_with_its_folder(answer, typed):
+    """It is understood: what is refused is its checkpoints, of which it has none."""
+    assert answer(f"chat.py {typed}").startswith("checkpoints/old: ")
+
+
 class PlotConfig(FigureConfig):
     out_dir: Text
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from pods.figures import drawing
+from pods.figures import curves, drawing
 from pods.figures.figure import Series
 from tests.figures import base_file, facts_file, figure, printed, run_file
 
@@ -78,7 +78,8 @@ def test_any_runs_are_compared_on_the_axes_of_a_figure(capsys, monkeypatch, tmp_
     curves = json.loads((tmp_path / f"out/runs{drawn}/curves.json").read_text())["series"]
     expected = [0.08, 0.155, 0.23, 0.305] if drawn else [0.02, 0.16, 0.31, 0.46, 0.61]
     assert curves["Yours"]["mean"] == pytest.approx(expected)  # no base point has greedy scores
-    error = printed(capsys, SPEEDUP, *where, code=2)[1]  # the data set of quickstart
+    printed(capsys, SPEEDUP, *where)  # the only data set that they share, not quickstart's
+    error = printed(capsys, SPEEDUP, *where, "dataset=arithmetic", code=2)[1]
     assert "mine-seed0: no data set arithmetic but gsm8k, gsm8k.greedy; set dataset" in error
 
 
@@ -129,3 +130,15 @@ def test_an_axis_of_priced_seconds_says_so():
     picture = drawing.length_figure(toy, [priced])
     assert picture._suptitle.get_text() == "Toy: completion length"
     assert picture.axes[0].get_xlabel() == "Training time, minutes, priced: l40s"
+
+
+def test_runs_are_drawn_on_the_only_data_set_that_they_share(capsys, tmp_path):
+    for method in ("a", "b"):
+        run_file(tmp_path, method, [0.1, 0.2], dataset="arithmetic.sample")
+        settings = {"task": {"name": "arithmetic"}, "model": {"name": "tiny"}}
+        settings |= {"checkpoint": {"every_seconds": 1.0}, "budget": {"train_seconds": 4.0}}
+        facts_file(tmp_path, method, train=settings)
+    paths = sorted(tmp_path.glob("[ab].json"))
+    assert curves.only_dataset(paths) == "arithmetic.sample"
+    run_file(tmp_path, "b", [0.1, 0.2], dataset="gsm8k")
+    assert curves.only_dataset(paths) is None

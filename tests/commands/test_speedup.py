@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pods.figures import speedup
+from pods.figures import speedup, tables
 from pods.figures.figure import Comparison, Series
 from tests.conftest import ROOT
 from tests.figures import facts_file, printed, published_files, run_file
@@ -240,3 +240,8 @@ def test_a_threshold_that_is_never_reached_is_null(capsys, tmp_path):
     shown = printed(capsys, *command)[0]
     assert " a bound [not reached, " in shown
     assert re.search(r"not reached vs 30 min +not reached\n", shown)
+
+
+def test_a_ratio_whose_interval_has_no_end_is_not_shown():
+    assert tables.times(0.99, [0.0, None]) == "unknown [not reached, unbounded]"
+    assert tables.times(0.99, [0.5, None]) == "0.99 [0.50, unbounded]"

@@ -1,6 +1,7 @@
 """Every example of docs/extending.md, written to files and run as it stands."""
 
 import re
+import runpy
 import shlex
 from itertools import chain, groupby
 from pathlib import Path
@@ -58,6 +59,14 @@ def test_an_algorithm_with_two_rounds(run):
     assert {*map(sum, sampled)} <= {15, 16}  # P n, the second round rounded down
     assert [len(record["kept"]) for record in chain(*steps(run))] == [4] * 4
     assert [line["generate/rounds"] for line in files.read_lines(run / "metrics.jsonl")] == [2, 2]
+
+
+def test_the_example_of_a_test_passes(tmp_path, monkeypatch):
+    for name in ("my_rounds.py", "test_my_rounds.py"):
+        (tmp_path / name).write_text(FILES[name])
+    monkeypatch.syspath_prepend(tmp_path)
+    example = runpy.run_path(str(tmp_path / "test_my_rounds.py"))
+    example["test_further_rollouts_go_to_the_prompt_that_varies"]()
 
 
 def test_an_algorithm_with_history(run):

@@ -34,7 +34,7 @@ WRONG = {  # overrides: the line
     "optimizer.betas=[0.9,1]": "optimizer.betas=[0.9, 1]: must be less than 1",
     "lora.target_modules=[]": "lora.target_modules=[]: must have at least 1 item",
     "sampling.stop=['']": 'sampling.stop=[""]: must have at least 1 character',
-    "logger=wanb": "logger=wanb: must be 'console', 'wandb' or 'tensorboard'",
+    "logger=wanb": "logger=wanb: must be 'console', 'wandb' or 'tensorboard'; did you mean wandb?",
     "seed=abc": "seed=abc: must be a whole number, such as 1",
     "optimizer.lr=1e-3": "optimizer.lr=0.001: unknown; did you mean optimizer.learning_rate?",
     "lora.rnk=1 seed=-1": "seed=-1: must be greater than or equal to 0",  # values first

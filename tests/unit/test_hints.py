@@ -24,8 +24,18 @@ SCRIPTS = [
 KEY = re.compile(r"(?<![\w.{<=/-])((?:[a-z_]+\.)*[a-z_]+)=")
 REMEDY = re.compile(r"\b(?:set|or|use|with) ((?:[a-z_]+\.)*[a-z_]+)=(\[[^]]*\]|[\w.]*\w)")
 # Arguments in Python, columns of the user's data, and a name in a dictionary.
-PYTHON = {"_kwargs", "args", "key", "logprobs", "m", "n", "n_gpu", "reward_funcs", "sampler"}
-OTHERS = {*PYTHON, "correct", "rewards.weights.correctness"}
+PYTHON = {
+    "_kwargs",
+    "args",
+    "key",
+    "logprobs",
+    "m",
+    "n",
+    "n_gpu",
+    "reward_funcs",
+    "sampler",
+}
+OTHERS = {*PYTHON, "is_trainable", "correct", "rewards.weights.correctness"}
 
 
 def messages(source: str) -> Iterator[str]:
