@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # else np.random is imported for a type
 
-import hashlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +14,6 @@ NO_FRESH = (
     "a streamed data set has no fresh prompts, nor has a subclass with its own sampler or loader; "
     "load a datasets.Dataset, and leave TRL's order"
 )
-
-
-def seed_of(*parts: object) -> int:
-    """63 bits as a function of the parts: (seed, step, question id, index) in training."""
-    text = "\0".join(map(str, parts))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def mean(values: Sequence[float | None] | np.ndarray) -> float:
@@ -84,7 +77,7 @@ class Step:
     history: Visits  # read-only
     rng: np.random.Generator
 
-    @property
+    @cached_property
     def budget(self) -> int:
         """The most rows that the step trains on, P m."""
         return self.P * self.m

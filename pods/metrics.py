@@ -29,7 +29,7 @@ def summary(record: Record) -> Metrics:
         "kept/zero_variance_groups": mean(kept_equal),
         "kept/completion_length_mean": mean(batch.lengths[kept]),
         "generate/rounds": record.rounds,
-        "generate/rollouts": len(batch),
+        "generate/rollouts": len(batch.lengths),
         "select/filled": record.step.budget - len(kept),
     }
     for name, scores in batch.by_function.items():

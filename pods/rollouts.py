@@ -2,6 +2,7 @@
 
 import itertools
 import operator
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,8 +25,7 @@ from pods.batch import (
     mean,
     read_only,
 )
-from pods.config.functions import FAILURES, contained, location
-from pods.requirements import requirements_of
+from pods.config.functions import FAILURES, location
 from pods.rules import checked
 
 
@@ -84,7 +84,7 @@ class Driver:
             correct = by_function[self.correct] > 0
         if all(completion.logprobs is not None for completion in completions):
             logprobs = [mean(completion.logprobs) for completion in completions]
-        elif requirements_of(self.algorithm).reads_logprobs:
+        elif getattr(self.algorithm, "reads_logprobs", False):
             name = getattr(self.algorithm, "__name__", self.algorithm)
             raise AlgorithmError(
                 f"algorithm {name} reads log-probabilities, and the generation gives none; set "
@@ -172,3 +172,25 @@ def algorithm_errors(kind: str, function: Callable, step: Step) -> Iterator[None
             f"{kind} {name} failed at step {step.number}{location(error)}: "
             f"{' '.join(reason.split())}"
         ) from error
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Around a call of the user's code. A process that it forks ends with the block: it would train
+    on in the same folder. Standard streams that it closes are opened anew, into nothing: the next
+    file that is opened would become stdout."""
+    process = os.getpid()
+    status: object = 0
+    try:
+        yield
+    except BaseException as error:
+        status = error.code if isinstance(error, SystemExit) else 1
+        raise
+    finally:
+        if os.getpid() != process:
+            os._exit(status if isinstance(status, int) else status is not None)
+        for number in range(3):
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, contained, is_async, location
+from pods.config.functions import FAILURES, is_async, location
+from pods.rollouts import contained
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
 MADE_UP = {  # TRL's arguments, for a call without a trainer

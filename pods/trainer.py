@@ -177,21 +177,22 @@ class PodsTrainer(TrlAdapter):
     def train_batch(self, inputs: list[dict]) -> Tensors:
         """One step, from TRL's rows to TRL's batch: on all ranks the same prompts and rollouts."""
         self.extras = []
-        step, stream = self.next_step(ranks.gather(inputs))
+        generation = self.generation
+        step, stream = self.next_step(ranks.gather(inputs), generation)
         record = self.driver(step)  # generate, score and select, until the algorithm returns
         self.metrics = summary(record)
         batch, self.newest = self.build_trl_batch(record)  # TRL updates on it, then saves
-        self.fresh_used = stream.next - (self.generation + 1) * step.P
+        self.fresh_used = stream.next - (generation + 1) * step.P
         remember(self.history, self.newest.visits())
         return batch
 
-    def next_step(self, rows: list[dict]) -> tuple[Step, Stream]:
+    def next_step(self, rows: list[dict], generation: int) -> tuple[Step, Stream]:
         """What the algorithm sees, and where the step is in the data's order."""
         rows = rows[:: self.num_generations]  # TRL's sampler repeats each m times in a row
-        if self.generation == 0:  # of a second training, too
+        if generation == 0:  # of a second training, too
             self.fresh_used = 0
             self.history = {}
-        position = self.generation * len(rows) + self.fresh_used
+        position = generation * len(rows) + self.fresh_used
         stream = Stream(rows, position, self.data_order)
         step = Step(
             number=self.state.global_step,
@@ -201,7 +202,7 @@ class PodsTrainer(TrlAdapter):
             prompts=stream.own,
             fresh=stream.fresh,
             history=MappingProxyType(self.history),
-            rng=np.random.default_rng([self.args.seed, self.generation]),
+            rng=np.random.default_rng([self.args.seed, generation]),
         )
         return step, stream
 

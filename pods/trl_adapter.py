@@ -210,7 +210,7 @@ class TrlAdapter(trl.GRPOTrainer):
         batch["tool_mask"] = mask
         batch["num_items_in_batch"] = self.accelerator.gather(counted_tokens(batch).sum()).sum()
 
-    @property
+    @cached_property
     def has_relative_positions(self) -> bool:
         """Whether the model's positions are rotary, so that only their differences matter."""
         config = self.accelerator.unwrap_model(self.model).config.get_text_config()

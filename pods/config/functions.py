@@ -7,8 +7,7 @@ import sys
 import sysconfig
 import traceback
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -101,28 +100,6 @@ def location(error: BaseException) -> str:
         if not frame.filename.startswith(NOT_THE_USERS):
             text = f" at {os.path.relpath(frame.filename)}:{frame.lineno}"
     return text
-
-
-@contextmanager
-def contained() -> Iterator[None]:
-    """Around a call of the user's code. A process that it forks ends with the block: it would train
-    on in the same folder. Standard streams that it closes are opened anew, into nothing: the next
-    file that is opened would become stdout."""
-    process = os.getpid()
-    status: object = 0
-    try:
-        yield
-    except BaseException as error:
-        status = error.code if isinstance(error, SystemExit) else 1
-        raise
-    finally:
-        if os.getpid() != process:
-            os._exit(status if isinstance(status, int) else status is not None)
-        for number in range(3):
-            try:
-                os.fstat(number)
-            except OSError:
-                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 @cache

@@ -46,6 +46,7 @@ class Guard:
         """Compare the first completions of a round, if due, and probe once. Raises RunFailed if
         the rollouts are not the policy's."""
         self.metrics = {}
+        regular = self.regular(step)
         if self.due(step):
             gap = self.gap(work.requests, groups)
             if not gap <= self.max_gap:  # also if it is NaN
@@ -54,7 +55,7 @@ class Guard:
                     f"trainer differ by {gap:.3f} nats: the rollouts do not come from the trained "
                     f"policy; {FALLBACK}"
                 )
-            if self.regular(step):
+            if regular:
                 self.metrics["engine/logprob_gap"] = gap
         # Without an adapter all weights are handed over.
         if self.calls == 0 and is_peft_model(work.weights.model):

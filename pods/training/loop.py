@@ -29,13 +29,13 @@ from transformers import (
 )
 
 from pods import files, ranks
-from pods.batch import AlgorithmError, seed_of
+from pods.batch import AlgorithmError
 from pods.clock import ByPhase, Clock, priced
 from pods.config import sweeps
 from pods.config.errors import EngineError, OutOfMemory, RunFailed, UserError
 from pods.config.keys import TrainConfig
 from pods.config.paths import as_typed
-from pods.engines import LivePolicy
+from pods.engines import LivePolicy, seed_of
 from pods.metrics import Metrics
 from pods.runs import checkpoints, rollout_log
 from pods.runs.checkpoints import Checkpoint

@@ -5,7 +5,6 @@ uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 from pods import ranks
@@ -36,25 +35,26 @@ class Rewards(AbstractContextManager):
         self.functions = [self.function(name) for name in self.weights]
 
     def function(self, name: str) -> Callable:
-        """The reward function of this name, the user's or a built-in one."""
-        function = partial(self.built_in, name)
+        """The reward function of this name, the user's or a built-in one. All built-in ones score
+        the completions of a round once."""
         if name in self.own:
-            function = load(f"rewards.functions.{name}", self.own[name])
-        return checked(function, name, required=True)
+            return checked(load(f"rewards.functions.{name}", self.own[name]), name, required=True)
 
-    def built_in(
-        self,
-        name: str,
-        prompts: Sequence[str],
-        completions: Sequence[str],
-        answer: Sequence[str],
-        kind: Sequence[str],
-    ) -> list[float]:
-        """A built-in reward function; all of them score the completions of a round once."""
-        if self.answers is not answer:  # the same list for every function of a round
-            self.answers = answer
-            self.scores = self.scorer.score(completions, answer, kind, prompts)
-        return self.scores[name]
+        def built_in(
+            prompts: Sequence[str],
+            completions: Sequence[str],
+            answer: Sequence[str],
+            kind: Sequence[str],
+            **_: Any,
+        ) -> list[float]:
+            if self.answers is not answer:  # the same list for every function of a round
+                self.answers = answer
+                self.scores = self.scorer.score(completions, answer, kind, prompts)
+            return self.scores[name]
+
+        built_in.__name__ = name
+        built_in.is_checked = True  # needs no wrapper
+        return built_in
 
     def dry_run(self, row: dict[str, Any]) -> None:
         """Call the user's functions on two made-up completions of a question, one with its gold

@@ -14,9 +14,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from scipy import stats
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from pods.batch import Completion, seed_of
+from pods.batch import Completion
 from pods.config.errors import RunFailed
-from pods.engines import Limits, LivePolicy, Request, Sampling, Work, decoding, texts
+from pods.engines import Limits, LivePolicy, Request, Sampling, Work, decoding, seed_of, texts
 from pods.engines.decoding import TokenSampler
 from pods.engines.transformers import TransformersEngine, can_be_merged
 from pods.models import policy
