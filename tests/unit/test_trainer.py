@@ -214,7 +214,7 @@ def test_a_gradient_is_corrected_by_the_log_probabilities_of_an_engine():
 
 def first_rollouts(*overrides):
     """Question ids and texts of the first step."""
-    trainer = build([*overrides, "max_steps=1"], dataset=rows())
+    trainer = build([*overrides, "max_steps=1", "optimizer.warmup_steps=0"], dataset=rows())
     torch.rand(5)  # whatever was sampled before
     trainer.train()
     record = trainer.newest
@@ -286,7 +286,9 @@ def test_an_empty_completion_of_trl_has_its_end_token():
 
 def test_an_adapter_finds_its_base_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)  # where model.path=pods/tiny_policy is a folder
-    trainer = build(["kept_per_prompt=4", "max_steps=1"], dataset=rows())
+    trainer = build(
+        ["kept_per_prompt=4", "max_steps=1", "optimizer.warmup_steps=0"], dataset=rows()
+    )
     trainer.train()
     trainer.save_model(str(tmp_path / "adapter"))
     monkeypatch.chdir(tmp_path)
