@@ -1,10 +1,13 @@
-"""What an update need not compute (PodsConfig.lean_update): rows whose gradient is 0, and padding.
+"""What an update need not compute (PodsConfig.lean_update): rows whose gradient is 0, padding, and
+a prompt once more for each of its completions.
 
 Tensors in, tensors out; pods/trl_adapter.py knows TRL's names, docs/trl.md says when it applies.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -110,3 +113,119 @@ def without_padding(batch: Tensors, cut_prompts: bool) -> Tensors:
         elif getattr(value, "ndim", 0) == 2 and value.shape[1] == width:
             cut[key] = value[:, :last]
     return cut
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Some queries of a packed sequence as a padded batch, and the keys that they see."""
+
+    mask: torch.Tensor  # (B, Q) False for padding
+    queries: torch.Tensor  # (B, Q) their places in the sequence
+    keys: torch.Tensor  # (B, K)
+    seen: torch.Tensor  # (B, 1, Q, K)
+
+    def attention(
+        self,
+        attend: Callable[..., tuple],
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        **keywords: Any,
+    ) -> torch.Tensor:
+        """(tokens, heads, size) of the queries that are no padding."""
+        query = at_places(query, self.queries)
+        key = at_places(key, self.keys)
+        value = at_places(value, self.keys)
+        output, _ = attend(module, query, key, value, self.seen, **keywords)
+        return output[self.mask]
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """The rows of a micro-batch as one sequence without padding, in which each prompt stands once.
+
+    First come the prompts without their last token. Then, for each row, that token and the
+    completion without its last token: what predicts a completion. One token ends the sequence,
+    because TRL drops the prediction of the last.
+    """
+
+    tokens: torch.Tensor  # (1, T)
+    positions: torch.Tensor  # (1, T) columns of the padded batch: where TRL's call has them
+    targets: torch.Tensor  # (1, T) the last ones are the tokens of the completions
+    completion_mask: torch.Tensor  # (rows, width)
+    prompts: Cells
+    rows: Cells
+
+    @classmethod
+    def of(cls, ids: torch.Tensor, mask: torch.Tensor, width: int) -> "PackedRows":
+        """ids, mask: (rows, columns) of prompts and completions. width: columns of completions, at
+        least two fewer than all."""
+        mask = mask.bool()
+        columns = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        last = ids.shape[1] - width - 1  # column of the prompts' last tokens
+        prompts = torch.cat([ids[:, :last], mask[:, :last]], dim=1)
+        prompts, prompt_of = prompts.unique(dim=0, return_inverse=True)
+        prompt_ids, prompt_mask = prompts.tensor_split(2, dim=1)
+        prompt_mask = prompt_mask.bool()
+        row_mask = mask[:, last + 1 :]  # a token predicts if another follows
+
+        prompt_cells = places(prompt_mask)
+        count = int(prompt_mask.sum())
+        row_cells = places(row_mask) + count
+        keys = torch.cat([prompt_cells[prompt_of], row_cells], dim=1)
+        itself = torch.eye(last, dtype=torch.bool, device=ids.device)
+        # A padded query sees itself: if it saw nothing its gradient would be NaN.
+        seen = torch.ones_like(itself).tril() & prompt_mask[:, None] | itself
+        before = prompt_mask[prompt_of][:, None].expand(-1, width, -1)
+        causal = row_mask.new_ones(width, width).tril().expand(len(ids), -1, -1)
+        seen_by_row = torch.cat([before, causal], dim=2)
+
+        tokens = [prompt_ids[prompt_mask], ids[:, last:-1][row_mask], ids[0, :1]]
+        starts = columns[: len(prompts), :last]
+        positions = [starts[prompt_mask], columns[:, last:-1][row_mask], columns[0, :1]]
+        targets = [ids.new_zeros(count + 1), ids[:, last + 1 :][row_mask]]
+        return cls(
+            tokens=torch.cat(tokens)[None],
+            positions=torch.cat(positions)[None],
+            targets=torch.cat(targets)[None],
+            completion_mask=row_mask,
+            prompts=Cells(prompt_mask, prompt_cells, prompt_cells, seen[:, None]),
+            rows=Cells(row_mask, row_cells, keys, seen_by_row[:, None]),
+        )
+
+    def attention(
+        self,
+        attend: Callable[..., tuple],
+        module: Any,
+        *states: torch.Tensor,
+        attention_mask: None = None,
+        **keywords: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """(1, T, heads, size) by `attend`, an attention function of transformers.
+
+        states: query, key and value, each (1, heads, T, size), and no mask.
+        """
+        states = states[:3]
+        prompts = self.prompts.attention(attend, module, *states, **keywords)
+        rows = self.rows.attention(attend, module, *states, **keywords)
+        end = torch.zeros_like(rows[:1])
+        return torch.cat([prompts, rows, end])[None], None
+
+    def unpacked(self, values: torch.Tensor) -> torch.Tensor:
+        """(rows, width) of (1, tokens of the completions) values; 0 for padding."""
+        zeros = values.new_zeros(self.completion_mask.shape)
+        return zeros.masked_scatter(self.completion_mask, values)
+
+
+def at_places(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(B, heads, L, size) the states, (1, heads, T, size), at the places (B, L) of a sequence."""
+    heads, _, size = states.shape[1:]
+    table = states[0].transpose(0, 1).flatten(1)
+    found = torch.nn.functional.embedding(places, table)  # faster backwards than an index
+    return found.unflatten(-1, (heads, size)).transpose(1, 2)
+
+
+def places(mask: torch.Tensor) -> torch.Tensor:
+    """Number of each True cell among them, in the order of rows; of padding some other number."""
+    return (mask.flatten().cumsum(dim=0) - 1).clamp(min=0).view_as(mask)

@@ -51,8 +51,9 @@ class PodsConfig(trl.GRPOConfig):
             The name of the reward function that grades: values above 0 mean correct. If `None`,
             algorithms go by equal rewards.
         lean_update (`bool`, *optional*, defaults to `False`):
-            Whether rows whose gradient is 0 are left out of the update: those with an advantage of
-            0, and those that only fill the step. Weights equal those without it but for rounding.
+            Whether the update leaves out what has no gradient (rows with an advantage of 0, rows
+            that only fill the step, padding) and computes each prompt once. Weights equal those
+            without it but for rounding; docs/trl.md says when it applies.
     """
 
     _VALID_DICT_FIELDS = [  # that transformers reads from JSON  # noqa: RUF012 - its own is a list
@@ -94,7 +95,7 @@ class PodsConfig(trl.GRPOConfig):
     )
     lean_update: bool = field(
         default=False,
-        metadata={"help": "true or false: leave out of the update what has no gradient."},
+        metadata={"help": "true or false: the update computes only what has a gradient."},
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

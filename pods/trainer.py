@@ -272,7 +272,7 @@ class PodsTrainer(TrlAdapter):
         return fill_micro_batches(
             micro_batches,
             self.row_weight,
-            by_prompt=False,
+            by_prompt=self.shares_prompts,
             cut_prompts=self.has_relative_positions,
         )
 

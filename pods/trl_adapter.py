@@ -2,10 +2,12 @@
 TRL builds the tensors; its calls for generation and rewards return our results.
 
     overridden      _generate_and_score_completions, _calculate_rewards, _prepare_inputs,
-                    compute_loss, _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,
+                    compute_loss, _get_per_token_logps_and_entropies,
+                    _save_optimizer_and_scheduler, _load_optimizer_and_scheduler,
                     _load_from_checkpoint
     set for a call  _generate, _generate_single_turn, _calculate_rewards, use_vllm,
-                    mask_truncated_completions, num_generations_eval, top_k, _metrics
+                    mask_truncated_completions, num_generations_eval, top_k, _metrics;
+                    _attn_implementation of a model's config
     set             _last_loaded_step after an evaluation, so that TRL's vLLM gets new weights;
                     _buffered_inputs after a generation, without rows whose gradient is 0
     deleted         Unsloth's notes on packing, after the warm-up"""
@@ -22,13 +24,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 import trl
-from accelerate.utils import is_peft_model, set_seed
+from accelerate.utils import extract_model_from_parallel, is_peft_model, set_seed
+from transformers import AttentionInterface
 
 from pods import ranks
 from pods.batch import AlgorithmError, Completion, Prompt, Rollout
-from pods.lean_update import Tensors, counted_tokens
+from pods.lean_update import PackedRows, Tensors, counted_tokens
 from pods.metrics import Metrics
 from pods.order import DataOrder
+
+PACKED = "pods_packed"  # the attention of a model while its update computes packed rows
 
 
 class Generation(NamedTuple):
@@ -116,6 +121,56 @@ class TrlAdapter(trl.GRPOTrainer):
             logs = {"train": defaultdict(list)}  # what TRL logs of no rows is 0, and left out
         with changed(self, use_vllm=self.use_vllm or corrects, _metrics=logs):
             return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **keys: Any,
+    ) -> tuple:
+        """As TRL's; with args.lean_update each prompt is computed once, if the model can."""
+        compute = super()._get_per_token_logps_and_entropies
+        one_token = logits_to_keep + 1 == input_ids.shape[1]  # of each prompt: nothing is shared
+        if one_token or not self.shares_prompts:
+            return compute(model, input_ids, attention_mask, logits_to_keep, batch_size, **keys)
+        size = batch_size or len(input_ids)
+        logprobs, entropies = [], []
+        for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
+            rows = PackedRows.of(ids, mask, logits_to_keep)
+            with packed(model, rows) as call:
+                values, entropy, _ = compute(
+                    call,
+                    rows.targets,
+                    torch.ones_like(rows.targets),
+                    int(rows.completion_mask.sum()),
+                    **keys,
+                )
+            logprobs.append(rows.unpacked(values))
+            if entropy is not None:
+                entropies.append(rows.unpacked(entropy))
+        return torch.cat(logprobs), torch.cat(entropies) if entropies else None, None
+
+    @cached_property
+    def shares_prompts(self) -> bool:
+        """Whether the update computes each prompt once, which needs a model whose attention can be
+        exchanged and looks at all tokens before one."""
+        model = self.accelerator.unwrap_model(self.model)
+        config = model.config.get_text_config()
+        base = model.get_base_model() if is_peft_model(model) else model
+        kinds = {*(getattr(config, "layer_types", None) or [])} - {"full_attention"}
+        return (
+            self.args.lean_update
+            and not self.args.gradient_checkpointing
+            and not trl.GRPOTrainer.__name__.startswith("Unsloth")
+            and not (self._is_vlm or self.aux_loss_enabled or self.use_liger_kernel)
+            and base.is_backend_compatible()
+            and config._attn_implementation == "sdpa"
+            and not (kinds or getattr(config, "sliding_window", None))
+            and not base._is_stateful
+        )
 
     def tensors(
         self,
@@ -377,6 +432,17 @@ class TrlSampler:
                 f"a vLLM server samples num_generations={m} rollouts of a prompt at once; ask for "
                 "a multiple of them, or set vllm_mode=colocate"
             )
+
+
+@contextmanager
+def packed(model: Any, rows: PackedRows) -> Iterator[Callable[..., Any]]:
+    """The model as TRL calls it, whose input in this block are the packed rows instead of TRL's."""
+    config = extract_model_from_parallel(model).config
+    inputs = {"input_ids": rows.tokens, "position_ids": rows.positions, "attention_mask": None}
+    attention = partial(rows.attention, AttentionInterface()["sdpa"])
+    AttentionInterface.register(PACKED, attention)
+    with changed(config, _attn_implementation=PACKED):
+        yield lambda **theirs: model(**theirs | inputs)
 
 
 @contextmanager

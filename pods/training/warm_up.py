@@ -47,7 +47,7 @@ def warm_up(
 
 
 def longest_batch(trainer: PodsTrainer, row: Row, tokens: list[int], length: int) -> Tensors:
-    """TRL's batch of equal rollouts at the length limits, with made-up tokens."""
+    """TRL's batch of rollouts at the length limits, with made-up tokens; each m have a prompt."""
     special = trainer.processing_class.all_special_ids
     plain = [token for token in tokens if token not in special] or tokens
     logprobs = [0.0] * length if trainer.sampler.keeps_logprobs else None
@@ -58,5 +58,6 @@ def longest_batch(trainer: PodsTrainer, row: Row, tokens: list[int], length: int
     )
     scores = torch.zeros(trainer.args.generation_batch_size, len(trainer.reward_func_names))
     count = len(scores) // ranks.world_size()
-    rollouts = [Rollout(tokens, completion, "")] * count
+    turns = [i // trainer.num_generations % len(tokens) for i in range(count)]
+    rollouts = [Rollout([*tokens[k:], *tokens[:k]], completion, "") for k in turns]
     return trainer.tensors([row["prompt"]] * count, rollouts, scores)

@@ -1,7 +1,6 @@
 """The update with and without what has no gradient: equal weights, fewer rows and passes."""
 
 from functools import partial
-from itertools import product
 
 import pytest
 import torch
@@ -9,9 +8,7 @@ import transformers
 from datasets import Dataset
 
 from pods import PodsConfig, PodsTrainer
-from pods.algorithms import ALGORITHMS
 from pods.batch import Rollout
-from pods.pods_config import LOSSES
 from tests.filled_steps import TINY, Scripted, rows_of_each
 
 STEPS = 5
@@ -58,7 +55,11 @@ def nobody(prompts, **_):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A small random model with rotary positions."""
+    return small_model(tmp_path_factory.mktemp("small"))
+
+
+def small_model(folder):
+    """A folder with a small random model of rotary positions."""
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
         vocab_size=len(transformers.AutoTokenizer.from_pretrained(TINY)),
@@ -68,7 +69,6 @@ def folder(tmp_path_factory):
         num_attention_heads=4,
         num_key_value_heads=2,
     )
-    folder = tmp_path_factory.mktemp("small")
     transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     return folder
 
@@ -90,7 +90,7 @@ def trainer_of(folder, rows=4, reward=half_equal, algorithm=None, sampler=Uneven
         sampler=sampler,
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    trainer.shapes = []  # of every forward pass: rows, tokens of prompt and completion
+    trainer.shapes = []  # of each forward pass: rows and tokens
     trainer.model.register_forward_pre_hook(
         lambda _, __, inputs: trainer.shapes.append(tuple(inputs["input_ids"].shape)),
         with_kwargs=True,
@@ -123,67 +123,27 @@ def compare(folder, **arguments):
 three_of_each = partial(rows_of_each, count=3)
 
 
-@pytest.mark.parametrize(
-    ("loss", "rows"),
-    [
-        *[("grpo", 2), ("bnpo", 2), ("dapo", 8)],  # a mean over rows, micro-batches, tokens
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in product(LOSSES, [2, 4, 8])),
-    ],
-)
-def test_weights_are_those_of_all_rows_for_each_loss(folder, loss, rows):
+# A mean over rows, over micro-batches and over tokens; every loss: tests/nightly.
+@pytest.mark.parametrize(("loss", "rows"), [("grpo", 2), ("bnpo", 2), ("dapo", 8)])
+def test_weights_are_those_of_all_rows(folder, loss, rows):
     compare(folder, loss_type=loss, rows=rows, algorithm=three_of_each)
 
 
-OTHER_SETTINGS = {
-    "two iterations of two updates": {
-        "gradient_accumulation_steps": 2,
-        "steps_per_generation": 4,
-        "num_iterations": 2,
-    },
-    "two generations an update": {"steps_per_generation": 2},
-    "one ratio a completion": {"importance_sampling_level": "sequence", "num_iterations": 2},
-    "truncated masked": {"mask_truncated_completions": True, "loss_type": "dr_grpo"},
-    "truncated masked, bnpo": {"mask_truncated_completions": True, "loss_type": "bnpo"},
-    "two iterations, dapo": {"num_iterations": 2, "loss_type": "dapo"},
-    "two iterations, cispo": {"num_iterations": 2, "loss_type": "cispo"},
-    "two iterations, sapo": {"num_iterations": 2, "loss_type": "sapo"},
-    "off-policy rows masked, vespo": {
-        "num_iterations": 2,
-        "loss_type": "vespo",
-        "off_policy_mask_threshold": 0.01,
-    },
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", OTHER_SETTINGS.values(), ids=OTHER_SETTINGS)
-def test_weights_are_those_of_all_rows_with_other_settings(folder, changes):
-    compare(folder, rows=2, **changes)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", [2, 8])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_weights_are_those_of_all_rows_for_each_algorithm(folder, name, rows):
-    m = 8 if name == "grpo_ga" else 4  # it trains on all n
-    compare(folder, rows=rows, num_generations=m, algorithm=ALGORITHMS[name])
-
-
-def test_fewer_micro_batches_are_computed(folder):
-    """Of 8 rows in micro-batches of 2, two of each prompt have an advantage."""
-    plain, lean = compare(folder, rows=2, algorithm=partial(rows_of_each, count=2))
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_fewer_micro_batches_are_computed(folder, checkpointing):
+    """Of 8 rows in micro-batches of 2, two of each prompt have an advantage: one micro-batch of
+    each prompt, and with gradient checkpointing without a shared prompt."""
+    settings = {"algorithm": partial(rows_of_each, count=2), "rows": 2}
+    plain, lean = compare(folder, **settings, gradient_checkpointing=checkpointing)
     assert [rows for rows, _ in plain.shapes] == [2] * 4 * STEPS
-    assert [rows for rows, _ in lean.shapes] == [2] * 2 * STEPS
-    tokens, of_all = (sum(tokens for _, tokens in t.shapes) for t in (lean, plain))
-    assert tokens < 0.5 * of_all
+    assert [rows for rows, _ in lean.shapes] == [1 + checkpointing] * 2 * STEPS
+    tokens, of_all = (sum(rows * length for rows, length in t.shapes) for t in (lean, plain))
+    assert tokens < (0.5 if checkpointing else 0.35) * of_all
 
 
-@pytest.mark.parametrize(
-    "loss", ["grpo", *(pytest.param(loss, marks=pytest.mark.slow) for loss in ("dapo", "bnpo"))]
-)
-def test_an_update_without_rows_decays_weights_as_before(folder, loss):
+def test_an_update_without_rows_decays_weights_as_before(folder):
     """Adam skips a parameter whose gradient is None."""
-    changes = {"optim": "adamw_torch", "weight_decay": 0.1, "reward": nobody, "loss_type": loss}
+    changes = {"optim": "adamw_torch", "weight_decay": 0.1, "reward": nobody}
     _, lean = compare(folder, rows=2, **changes)
     assert len(lean.shapes) == STEPS  # the cheapest pass that gives gradients
     assert [log.get("entropy") for log in lean.state.log_history] == [None] * (STEPS + 1)
@@ -201,5 +161,102 @@ READ_ALL_ROWS = [
 @pytest.mark.parametrize("changes", READ_ALL_ROWS, ids=str)
 def test_all_rows_are_computed_where_the_loss_reads_them(folder, changes):
     trainer = trainer_of(folder, lean_update=True, max_steps=1, **changes)
+    trainer.shares_prompts = False
     trainer.train()
     assert sum(rows for rows, _ in trainer.shapes[-2:]) == 8
+
+
+# ---- each prompt once --------------------------------------------------------------------------
+
+
+def padded_rows(prompts, width):
+    """TRL's ids and mask of rows: prompts and numbers of tokens of their completions."""
+    random, before = torch.Generator().manual_seed(0), max(map(len, prompts))
+    ids = torch.zeros(len(prompts), before + width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        length = row % width + 1
+        ids[row, before - len(prompt) : before] = torch.tensor(prompt)
+        ids[row, before : before + length] = torch.randint(5, 40, (length,), generator=random)
+        mask[row, before - len(prompt) : before + length] = 1
+    return ids, mask
+
+
+MODELS = {  # that compute in float64 but for their norms
+    "llama": transformers.LlamaConfig,
+    "qwen2": transformers.Qwen2Config,
+    "qwen3": transformers.Qwen3Config,
+    "gpt2": transformers.GPT2Config,  # positions are learned
+}
+SMALL = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+}
+SMALL_GPT2 = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 4}
+SMALL_GPT2 |= {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+
+
+def model_of(kind):
+    settings = SMALL_GPT2 if kind is transformers.GPT2Config else SMALL
+    torch.manual_seed(0)
+    return transformers.AutoModelForCausalLM.from_config(kind(**settings)).double().train()
+
+
+PROMPTS = {
+    "two prompts": [[5, 6, 7, 8]] * 4 + [[9, 6]] * 3,
+    "mixed up": [[5, 6, 7], [9], [5, 6, 7], [8, 5, 6, 7], [9]],
+    "of two tokens": [[5, 6]] * 3,
+    "of one token": [[5]] * 3,
+}
+
+
+@pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS)
+@pytest.mark.parametrize("kind", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_shared_prompts_have_the_log_probabilities_of_each_row(folder, kind, prompts, batch_size):
+    trainer, model = trainer_of(folder), model_of(kind)
+    trainer.model_kwarg_keys = {"logits_to_keep"}
+    ids, mask = padded_rows(prompts, 6)
+    counted, results = mask[:, -6:], []
+    for shares in (False, True):
+        trainer.shares_prompts = shares
+        values = trainer._get_per_token_logps_and_entropies(
+            model, ids, mask, 6, batch_size, compute_entropy=True
+        )
+        model.zero_grad()
+        ((values[0] + 1) * counted).square().sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        results.append([values[0] * counted, values[1] * counted, gradient])
+    for shared, expected in zip(*results[::-1], strict=True):
+        assert expected.abs().max() > 0.1
+        tolerance = 1e-12 if shared.ndim == 2 else 1e-6 * expected.abs().max().item()
+        assert (shared - expected).abs().max() < tolerance
+
+
+def test_a_model_keeps_its_attention(folder):
+    trainer = trainer_of(folder, lean_update=True, max_steps=1)
+    trainer.train()
+    assert {rows for rows, _ in trainer.shapes} == {1}
+    assert trainer.model.config._attn_implementation == "sdpa"
+
+
+OWN_ATTENTION = {
+    "sliding": transformers.MistralConfig(**SMALL, sliding_window=8),
+    "some layers sliding": transformers.Gemma3TextConfig(**SMALL),
+    "eager": transformers.LlamaConfig(**SMALL, attn_implementation="eager"),
+    "state": transformers.MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1),
+}
+
+
+@pytest.mark.parametrize("config", OWN_ATTENTION.values(), ids=OWN_ATTENTION)
+def test_prompts_are_not_shared_by_a_model_that_cannot(folder, config):
+    trainer = trainer_of(folder, lean_update=True)
+    assert trainer.shares_prompts
+    del trainer.shares_prompts
+    trainer.model = transformers.AutoModelForCausalLM.from_config(config)
+    assert not trainer.shares_prompts
