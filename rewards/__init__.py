@@ -32,56 +32,32 @@ def grades(
     completions: Sequence[str],
     answers: Sequence[str],
     version: str = "v2",
-    kind: str = "math",
-    deadline_seconds: float = 0,
+    kind: str | Sequence[str] = "math",
 ) -> list[bool]:
-    """`grade` of many completions. deadline_seconds: no longer used."""
-    return Scorer(version).grade(completions, answers, [kind] * len(completions))
+    """`grade` of many completions. kind: of all, or one for each."""
+    kinds = [kind] * len(completions) if isinstance(kind, str) else kind
+    rows = zip(completions, answers, kinds, strict=True)
+    return [grade(completion, answer, version, kind) for completion, answer, kind in rows]
 
 
 def score(
-    completions: Sequence[str], answers: Sequence[str], version: str = "v2", kind: str = "math"
+    completions: Sequence[str],
+    answers: Sequence[str],
+    version: str = "v2",
+    kind: str | Sequence[str] = "math",
+    prompts: Sequence[str] | None = None,
 ) -> dict[str, list[float]]:
-    """correctness, format and tags of every completion, unweighted; the trainer adds them up."""
-    count = len(completions)
-    return Scorer(version).score(completions, answers, [kind] * count, [""] * count)
+    """correctness, format and tags of every completion, unweighted; the trainer adds them up.
 
-
-class Scorer:
-    """Scores batches of completions by one version. workers, deadline_seconds: no longer used."""
-
-    timeouts = 0
-
-    def __init__(self, version: str, *, workers: int = 0, deadline_seconds: float = 0) -> None:
-        _check("version", version, VERSIONS)
-        self.version = version
-
-    def score(
-        self,
-        completions: Sequence[str],
-        answers: Sequence[str],
-        kinds: Sequence[str],
-        prompts: Sequence[str],
-    ) -> dict[str, list[float]]:
-        """{name: one float per completion}, unweighted. prompts: they may open the first tag."""
-        verdicts = self.grade(completions, answers, kinds)
-        rows = [
-            Graded(opened(prompt) + completion, verdict, self.version)
-            for prompt, completion, verdict in zip(prompts, completions, verdicts, strict=True)
-        ]
-        return {name: list(map(function, rows)) for name, function in FUNCTIONS.items()}
-
-    def grade(
-        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
-    ) -> list[bool]:
-        """Whether each completion gives its gold answer."""
-        return [
-            grade(completion, answer, self.version, kind)
-            for completion, answer, kind in zip(completions, answers, kinds, strict=True)
-        ]
-
-    def close(self) -> None:
-        """Nothing to close."""
+    prompts: they may open the first tag.
+    """
+    verdicts = grades(completions, answers, version, kind)
+    starts = map(opened, prompts or [""] * len(verdicts))
+    rows = [
+        Graded(start + completion, verdict, version)
+        for start, completion, verdict in zip(starts, completions, verdicts, strict=True)
+    ]
+    return {name: list(map(function, rows)) for name, function in FUNCTIONS.items()}
 
 
 def _check(key: str, value: str, valid: Iterable[str]) -> None:

@@ -17,8 +17,6 @@ from pods.engines import Limits, Request, Work, seed_of, texts
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.ranks import printable
 
-VERDICTS = {True: "correct", False: "wrong", None: "no verdict: it took too long"}
-
 
 class ChatConfig(OneCheckpoint):
     """The keys of config/checkpoint/chat.yaml."""
@@ -62,10 +60,8 @@ def main(config: ChatConfig) -> None:
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 verdict = ""
                 if gold:
-                    (correct,) = rewards.grades(
-                        [text], [gold], keys.version, tasks.kind_of(task), keys.deadline_seconds
-                    )
-                    verdict = VERDICTS[correct]
+                    correct = rewards.grade(text, gold, keys.version, tasks.kind_of(task))
+                    verdict = "correct" if correct else "wrong"
                 table.add_column(name, footer=verdict, ratio=1, overflow="fold")
                 cells.append(Text(printable(text)))  # without markup
             table.add_row(*cells)

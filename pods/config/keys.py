@@ -189,8 +189,6 @@ class RewardsKeys(Section):
     weights: Annotated[dict[Text, float], KeyInfo(trl=("reward_weights",))] = {}
     functions: dict[Text, Text] = {}
     grader: Text = "correctness"
-    workers: NonNegativeInt
-    deadline_seconds: PositiveFloat
 
 
 class SamplingKeys(Section):

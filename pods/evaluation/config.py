@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pods.config.command import CONFIG_DIR, SEARCHED, compose, load_config, typed
 from pods.config.errors import UserError
@@ -29,7 +29,6 @@ class EvaluateConfig(Section):
     greedy: bool
     seed: NonNegativeInt
     rewards: Graders
-    deadline_seconds: PositiveFloat | None
     pass_at: list[PositiveInt]
     split: Literal["test", "validation"]
     engine: Literal["auto", "vllm", "transformers"]

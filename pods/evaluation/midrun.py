@@ -68,11 +68,10 @@ class MidRun:
             work = Work(requests, live, evaluation=True, greedy=greedy)
             ((_, groups),) = self.engine.generate([work])
             records = questions.records(mine, groups, self.tokenizer, config.sampling.stop)
-            scores.grade(records, [version], q.kind, config.rewards.deadline_seconds)
+            scores.grade(records, [version], q.kind)
             return records
 
         records = ranks.split(graded, q.rows[: config.evaluation.questions])
         entry, details = scores.summary([records], [version])
-        verdicts = [record["correct"].get(version) for record in records]
-        correct = [None if verdict is None else int(verdict) for verdict in verdicts]
+        correct = [int(record["correct"][version]) for record in records]
         return {"correct": correct, "entry": entry.model_dump(), "scores": details}

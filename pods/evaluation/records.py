@@ -16,7 +16,7 @@ class GradedCompletion(TypedDict):
     tokens: int
     clipped: bool
     well_formed: bool
-    correct: dict[str, bool]  # by grader; one whose comparison passed its deadline is absent
+    correct: dict[str, bool]  # by grader
     rewards: NotRequired[dict[str, float]]  # by reward function of the training
 
 

@@ -164,17 +164,6 @@ def score_all(plan: Plan) -> Scoreboard:
             f"rewards.weights.correctness=0: correct % is by {plan.versions[0]}, which was no "
             "reward of the training"
         )
-    for version in plan.versions:
-        ungraded = sum(
-            details.get("ungraded", {}).get(version, 0)
-            for by_task in scored.values()
-            for details in by_task.values()
-        )
-        if ungraded:
-            notes.append(
-                f"{ungraded} completions without a verdict by {version}, whose questions are "
-                "left out; the same command grades them again, deadline_seconds=5 with more time"
-            )
     return Scoreboard(
         lines,
         best,
@@ -265,7 +254,6 @@ def generate(
 def sum_up(plan: Plan, target: Target) -> Details:
     """The scores of one policy from all its records, written to its summary. Missing grades are
     added; on the run's own task the values of its reward functions are set."""
-    deadline_seconds = plan.config.deadline_seconds or plan.training.rewards.deadline_seconds
     by_task = {}
     for q in plan.questions:
         functions = plan.functions if q.task.partition(".")[0] == plan.training.task.name else []
@@ -274,7 +262,7 @@ def sum_up(plan: Plan, target: Target) -> Details:
         for path, repeat in zip(paths, repeats, strict=True):
             before = deepcopy(repeat)
             scores.reward(repeat, q.rows, functions, plan.tokenizer)
-            scores.grade(repeat, plan.versions, q.kind, deadline_seconds)
+            scores.grade(repeat, plan.versions, q.kind)
             if repeat != before:
                 records.write(path, repeat)
         prompts = [row["prompt"] for row in q.rows]

@@ -14,7 +14,6 @@ import numpy as np
 
 from pods import rewards
 from pods.batch import Row
-from pods.config.errors import UserError
 from pods.evaluation.records import GradedCompletion
 from pods.runs import results
 from pods.scoring import call_once
@@ -25,22 +24,12 @@ RESAMPLES = 1000  # the 2.5 % ends then vary by about 2 % of the interval's widt
 EDGE = 10  # expected correct (or wrong) questions; with fewer a bootstrap interval is too narrow
 
 
-def grade(
-    repeat: list[GradedCompletion], versions: Sequence[str], kind: str, deadline_seconds: float
-) -> None:
-    """Add the missing verdicts. A comparison that exceeds the deadline (seconds of processor time)
-    gives none, and is repeated at the next call."""
+def grade(repeat: list[GradedCompletion], versions: Sequence[str], kind: str) -> None:
+    """Add the missing verdicts."""
     for version in versions:
-        missing = [record for record in repeat if version not in record["correct"]]
-        verdicts = rewards.grades(
-            [record["completion"] for record in missing],
-            [record["answer"] for record in missing],
-            version,
-            kind,
-            deadline_seconds,
-        )
-        for record, verdict in zip(missing, verdicts, strict=True):
-            if verdict is not None:
+        for record in repeat:
+            if version not in record["correct"]:
+                verdict = rewards.grade(record["completion"], record["answer"], version, kind)
                 record["correct"][version] = verdict
 
 
@@ -86,9 +75,6 @@ def summary(
         "clipped": interval(_table(repeats, "clipped").mean(axis=1)),
         "rewards": {name: _graded(table, formed, pass_at) for name, table in correct.items()},
     }
-    ungraded = {name: int(np.isnan(table).sum()) for name, table in correct.items()}
-    if any(ungraded.values()):
-        details["ungraded"] = ungraded
     own = repeats[0][0].get("rewards")
     if own:
         details["functions"] = {
@@ -99,17 +85,16 @@ def summary(
             "prompt": prompt,
             "answer": record["answer"],
             "completion": record["completion"],
-            "correct": str(record["correct"].get(versions[0])),  # text, as in the published files
+            "correct": str(record["correct"][versions[0]]),  # text, as in the published files
             "format_correct": str(record["well_formed"]),
         }
         for prompt, record in zip(prompts[:EXAMPLES], repeats[0], strict=False)
     ]
     published = correct[versions[0]]
-    graded = _graded_questions(published)
     entry = results.Entry(
-        ans_acc=published[graded].mean(axis=0).tolist(),
+        ans_acc=published.mean(axis=0).tolist(),
         for_acc=formed.mean(axis=0).tolist(),
-        both_acc=(published * formed)[graded].mean(axis=0).tolist(),
+        both_acc=(published * formed).mean(axis=0).tolist(),
         lengths=tokens.mean(axis=0).tolist(),
         examples=examples,
     )
@@ -117,26 +102,13 @@ def summary(
 
 
 def _table(repeats: list[list[GradedCompletion]], name: str, of: str | None = None) -> np.ndarray:
-    """(questions, repeats) of a record's value, or of one in its object `of`; NaN if absent."""
-    table = [
-        [(record[of] if of else record).get(name, np.nan) for record in repeat]
-        for repeat in repeats
-    ]
+    """(questions, repeats) of a record's value, or of one in its object `of`."""
+    table = [[(record[of] if of else record)[name] for record in repeat] for repeat in repeats]
     return np.array(table, dtype=float).T
 
 
-def _graded_questions(correct: np.ndarray) -> np.ndarray:
-    """(questions,) those with a verdict on every repeat: others count in no accuracy."""
-    graded = ~np.isnan(correct).any(axis=1)
-    if not graded.any():
-        raise UserError("no question has a verdict on every repeat; raise deadline_seconds")
-    return graded
-
-
 def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> dict[str, Interval]:
-    """Metrics of one grader's verdicts, (questions, repeats) of 0/1, NaN without a verdict."""
-    graded = _graded_questions(correct)
-    correct, formed = correct[graded], formed[graded]
+    """Metrics of one grader's verdicts, (questions, repeats) of 0/1."""
     repeats = correct.shape[1]
     metrics = {"correct": correct.mean(axis=1), "both": (correct * formed).mean(axis=1)}
     for k in sorted(pass_at):

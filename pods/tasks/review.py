@@ -38,8 +38,8 @@ NO_OPTION = (
     "are letters that stand before no option in their question; write the options into the column "
     "of task.question, as in (A) 5 (B) 6"
 )
-# Verdicts on completions, with their gold answers and kinds; None: no verdict.
-Grade = Callable[[Sequence[str], Sequence[str], Sequence[str]], list[bool | None]]
+# Verdicts on completions, with their gold answers and kinds.
+Grade = Callable[[Sequence[str], Sequence[str], Sequence[str]], list[bool]]
 
 
 def refuse_unmet_golds(config: keys.TrainConfig, dataset: "Dataset", grade: Grade) -> None:

@@ -22,7 +22,6 @@ from pods.config.errors import UserError, one_line
 from pods.config.keys import TrainConfig
 from pods.files import write_atomic
 from pods.metrics import Metrics
-from pods.rewards import Scorer
 from pods.rollouts import Record
 from pods.runs import rollout_log
 
@@ -44,7 +43,6 @@ COUNTERS = (
     "tokens/trained",
     "rollouts/generated",
     "rollouts/trained",
-    "score_timeouts",
 )
 
 
@@ -52,9 +50,7 @@ class Meter:
     """The metric lines of a run, and their counters over the run, which go on from a checkpoint's
     `meta`."""
 
-    def __init__(self, scorer: Scorer, meta: dict[str, Any]) -> None:
-        self.scorer = scorer
-        self.earlier_timeouts = meta.get("score_timeouts", 0)
+    def __init__(self, meta: dict[str, Any]) -> None:
         # A file's keys have no slash.
         self.counters = {name: meta.get(name.replace("/", "_"), 0) for name in COUNTERS}
         self.updates: list[Metrics] = []  # TRL's metrics of each on the newest generation
@@ -69,8 +65,6 @@ class Meter:
         self.counters["tokens/trained"] += int(lengths[kept].sum())
         self.counters["rollouts/generated"] += len(lengths)
         self.counters["rollouts/trained"] += len(kept)
-        timeouts = ranks.gather([self.scorer.timeouts])  # of this process of each rank
-        self.counters["score_timeouts"] = self.earlier_timeouts + sum(timeouts)
 
         line = {"train_seconds": clock.train_seconds, "wall_seconds": clock.wall_seconds}
         by_phase = {

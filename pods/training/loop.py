@@ -186,7 +186,7 @@ class RunCallback(TrainerCallback):
 
     def __post_init__(self) -> None:
         meta = self.start.meta if self.start else {}
-        self.meter = Meter(self.rewards.scorer, meta)
+        self.meter = Meter(meta)
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
         self.is_packed = True  # whether Unsloth packed the rows of the latest update

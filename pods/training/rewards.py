@@ -4,32 +4,27 @@ uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from pods import ranks
 from pods.config.errors import UserError
 from pods.config.functions import load
 from pods.config.keys import RewardsKeys, grader, reward_weights
-from pods.rewards import Scorer
+from pods.rewards import grades, score
 from pods.scoring import MADE_UP, RewardError, call_once, checked
 
 RIGHT = "<think>\n1 + 1 = 2\n</think>\n<answer>\n{answer}\n</answer>"  # of the dry run
 
 
-class Rewards(AbstractContextManager):
-    """The reward functions of a config; closing it ends the graders' processes. `grader` names the
-    function whose values above 0 mean a correct answer, None if it has no weight."""
+class Rewards:
+    """The reward functions of a config. `grader` names the function whose values above 0 mean a
+    correct answer, None if it has no weight."""
 
     def __init__(self, config: RewardsKeys) -> None:
         self.weights = reward_weights(config)
         self.own = config.functions
         self.grader = grader(config)
-        self.scorer = Scorer(
-            config.version,
-            workers=config.workers,
-            deadline_seconds=config.deadline_seconds,
-        )
+        self.version = config.version
         self.answers: Sequence[str] | None = None  # of the completions that were scored last
         self.scores: dict[str, list[float]] = {}  # of those completions, by function
         self.functions = [self.function(name) for name in self.weights]
@@ -49,12 +44,17 @@ class Rewards(AbstractContextManager):
         ) -> list[float]:
             if self.answers is not answer:  # the same list for every function of a round
                 self.answers = answer
-                self.scores = self.scorer.score(completions, answer, kind, prompts)
+                self.scores = score(completions, answer, self.version, kind, prompts)
             return self.scores[name]
 
         built_in.__name__ = name
         built_in.is_checked = True  # needs no wrapper
         return built_in
+
+    def grade(
+        self, completions: Sequence[str], answers: Sequence[str], kinds: Sequence[str]
+    ) -> list[bool]:
+        return grades(completions, answers, self.version, kinds)
 
     def dry_run(self, row: dict[str, Any]) -> None:
         """Call the user's functions on two made-up completions of a question, one with its gold
@@ -77,6 +77,3 @@ class Rewards(AbstractContextManager):
                     names = ", ".join(sorted({*columns, *MADE_UP}))
                     reason += f"; its parameters can be {names}"
                 raise UserError(f"rewards.functions.{name}={path}: {reason}") from error
-
-    def __exit__(self, *_: object) -> None:
-        self.scorer.close()

@@ -251,32 +251,6 @@ def test_another_grader_costs_no_generation(monkeypatch):
     assert graders == [{"v2", "v1", "strict"}] * (2 * 3 * 5)  # checkpoints, repeats, questions
 
 
-def test_a_comparison_past_its_deadline_is_no_wrong_answer(folder, monkeypatch, capsys):
-    """Its question counts in no accuracy, a line says so, and the next command grades it again."""
-    edit_config(folder / SAVED, rewards__deadline_seconds=7.0)
-    asked = []
-
-    def grades(completions, answers, version, kind, deadline_seconds):
-        asked.append((len(completions), deadline_seconds))
-        first = True if deadline_seconds > 7 else None
-        return [first, True, True, True, False][: len(completions)]
-
-    monkeypatch.setattr(scores.rewards, "grades", grades)
-    keys = ("rewards=strict", "checkpoints=4", "results_dir=slow")
-    evaluate(*keys)
-    assert set(asked) == {(5, 7.0)}
-    entry = results.read("slow/fake.json")[4].datasets["gsm8k"]
-    assert (entry.ans_acc, len(entry.for_acc)) == ([0.75, 0.75], 2)
-    assert "6 completions without a verdict by strict" in capsys.readouterr().out
-    first, second, *_ = files.read_lines(Path("slow/fake/checkpoint-4/gsm8k/repeat-0.jsonl"))
-    assert (first["correct"], second["correct"]) == ({}, {"strict": True})
-    asked.clear()
-    evaluate(*keys, "deadline_seconds=9")
-    assert set(asked) == {(1, 9.0)}
-    assert results.read("slow/fake.json")[4].datasets["gsm8k"].ans_acc == [0.8, 0.8]
-    assert "without a verdict" not in capsys.readouterr().out
-
-
 def half(path: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
 
@@ -362,12 +336,6 @@ def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypa
     sizes = [len(example["prompt"]) + len(i) for example, i in zip(examples, ids, strict=True)]
     assert [row["rewards"]["brevity"] for row in rows] == sizes
     assert not any("rewards" in row for row in scored_by(None))
-
-
-def test_questions_without_any_verdict_are_no_accuracy():
-    record = {"tokens": 3, "clipped": False, "well_formed": True, "correct": {}}
-    with pytest.raises(UserError, match="raise deadline_seconds"):
-        scores.summary([[record]], ["strict"])
 
 
 def test_more_repeats_and_tasks_keep_what_is_there():

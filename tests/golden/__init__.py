@@ -111,7 +111,7 @@ def board(folder: Path, algorithm: str, m: int, commit: str) -> Values:
 
 
 def verdicts(folder: Path) -> Values:
-    """Digests of the verdicts on the shared files, of strict without computer algebra."""
+    """Digests of the verdicts on the shared files."""
     values = {}
     for name in ("grade_pairs", "grade_pairs3", "grading_sample"):
         rows = files.read_lines(REFERENCE / f"{name}.jsonl")
@@ -120,9 +120,7 @@ def verdicts(folder: Path) -> Values:
         golds = [row["answer" if "answer" in row else "gold"] for row in rows]
         kinds = [row.get("kind", "math") for row in rows]
         for version in rewards.VERSIONS:
-            scorer = rewards.Scorer(version, workers=0, deadline_seconds=1)
-            found = scorer.grade(texts, golds, kinds)
-            values[f"{name}/{version}"] = digest([bool(verdict) for verdict in found])
+            values[f"{name}/{version}"] = digest(rewards.grades(texts, golds, version, kinds))
     return values
 
 

@@ -45,7 +45,6 @@ def trial(folder):
         "kept_per_prompt=4",
         "sampling.max_completion_length=16",
         "evaluation.every_seconds=0.001",
-        "rewards.workers=1",
     ]
 
 

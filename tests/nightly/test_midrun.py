@@ -40,7 +40,7 @@ def scripted_grades():
     """Of five questions 1, 3, 2, 4 and 5 are correct in the evaluations of a process."""
     counts = iter([1, 5, 3, 0, 2, 0, 4, 0, 5, 0])  # sampled, greedy, ...
 
-    def grade(records, versions, kind, deadline_seconds):
+    def grade(records, versions, kind):
         count = next(counts)
         for i, record in enumerate(records):
             record["correct"][versions[0]] = i < count

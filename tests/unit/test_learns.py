@@ -62,8 +62,8 @@ def test_a_reward_of_one_value_is_said_by_the_dry_run(tmp_path, capsys, returned
     file.write_text(f"def function(completions): return [{returned} for t in completions]")
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{file}:function"}
-    with Rewards(config) as rewards:
-        rewards.dry_run({"prompt": "", "answer": "7", "kind": "math"})
+    rewards = Rewards(config)
+    rewards.dry_run({"prompt": "", "answer": "7", "kind": "math"})
     assert ("rewards.functions.own=" in capsys.readouterr().err) == said
 
 
@@ -114,10 +114,10 @@ def test_an_async_reward_of_a_run_names_its_error(tmp_path, error):
     file.write_text(body)
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{file}:function"}
-    with Rewards(config) as rewards:
-        later = rewards.functions[-1](prompts=["a"], completions=["b"])
-        with pytest.raises(RewardError, match=f"own raised {error.__name__}"):
-            later.send(None)
+    rewards = Rewards(config)
+    later = rewards.functions[-1](prompts=["a"], completions=["b"])
+    with pytest.raises(RewardError, match=f"own raised {error.__name__}"):
+        later.send(None)
 
 
 @pytest.mark.parametrize(

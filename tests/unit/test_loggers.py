@@ -12,7 +12,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pods import files
 from pods.clock import Clock
 from pods.config.errors import UserError
-from pods.rewards import Scorer
 from pods.training import check, logs
 from tests.configs import compose
 from tests.steps import step_of
@@ -120,17 +119,15 @@ def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch
 def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
     step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
     saved = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}
-    saved |= {"rollouts_trained": 30, "score_timeouts": 5, "step": 9}
-    scorer = Scorer("v2", workers=0, deadline_seconds=1)
-    scorer.timeouts = 2
-    meter = logs.Meter(scorer, saved)
+    saved |= {"rollouts_trained": 30, "step": 9}
+    meter = logs.Meter(saved)
     lines = []
     for loss in (2.0, 4.0):
         meter.updates = [{"loss": 1.0, "kl": None}, {"loss": loss, "grad_norm": 4.0}]
         lines.append(meter.line(step, Clock(), {"engine/logprob_gap": 3.0}))
     assert meter.updates == []
     counters = [[line[name] for name in logs.COUNTERS] for line in lines]
-    assert counters == [[120, 50 + 1 + 2 + 2, 88, 33, 7], [140, 55 + 1 + 2 + 2, 96, 36, 7]]
+    assert counters == [[120, 50 + 1 + 2 + 2, 88, 33], [140, 55 + 1 + 2 + 2, 96, 36]]
     assert [line["loss"] for line in lines] == [1.5, 2.5]
-    others = {"grad_norm": 4.0, "score_timeouts": 7, "engine/logprob_gap": 3.0}
+    others = {"grad_norm": 4.0, "engine/logprob_gap": 3.0}
     assert all(line.items() >= others.items() and "kl" not in line for line in lines)

@@ -89,8 +89,8 @@ def test_a_new_reward_is_one_function_and_a_batch_may_mix_kinds(monkeypatch):
         return 1.0 / (1 + len(graded.text))
 
     monkeypatch.setitem(FUNCTIONS, "brevity", brevity)
-    scores = rewards.Scorer("v2").score(
-        ["abc", "<answer>B</answer>", "27"], ["5", "B", "27"], ["math", "choice", "math"], [""] * 3
+    scores = rewards.score(
+        ["abc", "<answer>B</answer>", "27"], ["5", "B", "27"], kind=["math", "choice", "math"]
     )
     assert scores["correctness"] == [0.0, 1.0, 1.0]
     assert scores["brevity"] == [0.25, 1 / 19, 1 / 3]

@@ -49,8 +49,8 @@ def test_every_column_and_trls_arguments_reach_a_function(tmp_path):
         "    return [len(text) + 10 * n + len(ids) for text, n, ids in rows]"
     )
     settings = ["rewards.weights.tags=0.7", "rewards.weights.correctness=2.5"]
-    with rewards(tmp_path, body, *settings) as score:
-        columns = scores(score)
+    score = rewards(tmp_path, body, *settings)
+    columns = scores(score)
     assert score.grader == "correctness"
     assert score.weights == {"correctness": 2.5, "format": 1.0, "tags": 0.7, "own": 1.0}
     assert list(columns) == ["correctness", "format", "tags", "own"] == list(score.weights)
@@ -67,9 +67,9 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
         "    assert [c[-1]['role'] for c in completions] == ['assistant'] * len(completions)\n"
         "    return [1.0 if re.match('<think>', content) else None for content in contents]"
     )
-    with rewards(tmp_path, body, "rewards.weights.correctness=0") as score:
-        assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
-        assert score.grader is None  # a reward without a weight grades nothing
+    score = rewards(tmp_path, body, "rewards.weights.correctness=0")
+    assert scores(score, ["", *TEXTS[:2]])["own"] == [0, 1, 0]
+    assert score.grader is None  # a reward without a weight grades nothing
     text = ChatText("hello", "question")  # a string in every other way
     assert (text, text[0], text[-1], text[1:3], text[1]) == ("hello", "h", "o", "el", "e")
     assert text[-1]["content"] == "question"
@@ -94,15 +94,16 @@ def test_functions_written_for_chats_work_on_texts(tmp_path):
 )
 def test_an_error_names_function_completion_and_step(tmp_path, returned, line):
     body = f"def function(completions, **_): return {returned}"
-    with rewards(tmp_path, body) as score, pytest.raises(RewardError, match=f"own {line}"):
+    score = rewards(tmp_path, body)
+    with pytest.raises(RewardError, match=f"own {line}"):
         scores(score)
 
 
 @pytest.mark.parametrize("kind", ["torch.tensor", "np.array", "tuple"])
 def test_arrays_and_tensors_are_numbers(tmp_path, kind):
     body = f"import torch, numpy as np\ndef function(completions): return {kind}([1, 0, 2])"
-    with rewards(tmp_path, body) as score:
-        assert scores(score)["own"] == [1.0, 0.0, 2.0]
+    score = rewards(tmp_path, body)
+    assert scores(score)["own"] == [1.0, 0.0, 2.0]
 
 
 ASYNC = """
@@ -128,10 +129,10 @@ def test_async_functions_run_side_by_side(tmp_path):
     (tmp_path / "own.py").write_text(ASYNC)
     config = compose("rewards=v2").rewards
     config.functions = {name: f"{tmp_path / 'own.py'}:{name}" for name in ("one", "two")}
-    with Rewards(config) as rewards:
-        functions = [f for f in rewards.functions if f.__name__ in config.functions]
-        trainer = trainer_of(PodsTrainer, tmp_path, rewards=functions, max_steps=1)
-        trainer.train()
+    rewards = Rewards(config)
+    functions = [f for f in rewards.functions if f.__name__ in config.functions]
+    trainer = trainer_of(PodsTrainer, tmp_path, rewards=functions, max_steps=1)
+    trainer.train()
     texts = [rollout.text for rollout in trainer.newest.rollouts]
     assert trainer.newest.batch.by_function["one"].tolist() == [1.0] * len(texts)
     assert trainer.newest.batch.by_function["two"].tolist() == [len(text) for text in texts]
@@ -142,7 +143,8 @@ def test_a_parameter_that_no_call_has_is_refused_with_the_names_that_it_has(tmp_
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{tmp_path / 'own.py'}:function"}
     line = "argument: 'gold'.* can be answer, .*kind, .*prompts"
-    with Rewards(config) as rewards, pytest.raises(UserError, match=line):
+    rewards = Rewards(config)
+    with pytest.raises(UserError, match=line):
         rewards.dry_run({"prompt": "", "answer": "1", "kind": "math"})
 
 
@@ -151,7 +153,8 @@ def test_an_async_function_is_named_and_tried_before_the_model_loads(tmp_path):
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{tmp_path / 'own.py'}:fails"}
     row = {"prompt": "", "answer": "1", "kind": "math"}
-    with Rewards(config) as rewards, pytest.raises(UserError, match="own raised KeyError"):
+    rewards = Rewards(config)
+    with pytest.raises(UserError, match="own raised KeyError"):
         rewards.dry_run(row)
     stored = checked(load("rewards.functions.own", config.functions["own"]), "own")
     with pytest.raises(RewardError, match="raised KeyError"):  # as evaluate_run.py calls it

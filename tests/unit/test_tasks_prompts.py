@@ -150,8 +150,8 @@ def test_format_and_tags_count_the_think_that_a_template_opens(
     text = f"{think}1</think><answer>2</answer>"
     assert is_well_formed(opened(prompt) + text) == well_formed
     row = {"prompts": [prompt], "completions": [text], "answer": ["2"], "kind": ["math"]}
-    with Rewards(compose("rewards=v2").rewards) as rewards:
-        values = {reward.__name__: reward(**row)[0] for reward in rewards.functions}
+    rewards = Rewards(compose("rewards=v2").rewards)
+    values = {reward.__name__: reward(**row)[0] for reward in rewards.functions}
     assert values["tags"] == pytest.approx(tags)
 
 

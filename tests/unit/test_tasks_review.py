@@ -22,8 +22,7 @@ OWN = ("task=own", "task.source=q.jsonl", "task.question=problem", "task.answer=
 def load(*overrides: str) -> None:
     """The prompts of a training, looked at as train.py does."""
     config = compose("model=tiny", *overrides)
-    with Rewards(config.rewards) as rewards:
-        tasks.load_prompts(config, QWEN, rewards.scorer.grade)
+    tasks.load_prompts(config, QWEN, Rewards(config.rewards).grade)
 
 
 def train_on(golds: list[Any], *overrides: str, options: str = " (A) 1 (B) 2 (C) 3 (D) 4") -> None:
