@@ -262,7 +262,7 @@ class PodsTrainer(TrlAdapter):
         """Whether rows whose advantage is 0 have no part in a loss, and args.lean_update is on."""
         bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
         reads_all = self.beta or bonus or self.top_entropy_quantile < 1
-        has_shape = self.use_liger_kernel or self.pad_to_multiple_of
+        has_shape = self.args.use_liger_kernel or self.pad_to_multiple_of
         return self.args.lean_update and not (reads_all or has_shape)
 
     def update_batches(self, micro_batches: list[Tensors]) -> list[Tensors]:

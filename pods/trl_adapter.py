@@ -165,7 +165,7 @@ class TrlAdapter(trl.GRPOTrainer):
             self.args.lean_update
             and not self.args.gradient_checkpointing
             and not trl.GRPOTrainer.__name__.startswith("Unsloth")
-            and not (self._is_vlm or self.aux_loss_enabled or self.use_liger_kernel)
+            and not (self._is_vlm or self.aux_loss_enabled or self.args.use_liger_kernel)
             and base.is_backend_compatible()
             and config._attn_implementation == "sdpa"
             and not (kinds or getattr(config, "sliding_window", None))

@@ -73,15 +73,17 @@ def small_model(folder):
     return folder
 
 
-def trainer_of(folder, rows=4, reward=half_equal, algorithm=None, sampler=Uneven, **changes):
-    """rows: of a micro-batch."""
+def trainer_of(
+    folder, rows=4, reward=half_equal, algorithm=None, sampler=Uneven, model=None, **changes
+):
+    """rows: of a micro-batch. model: None for the one in the folder."""
     P = 2
     values = SETTINGS | {"output_dir": str(folder / "out"), "per_device_train_batch_size": rows}
     m = changes.get("num_generations", SETTINGS["num_generations"])
     values["gradient_accumulation_steps"] = P * m // rows
     transformers.set_seed(0)
     trainer = PodsTrainer(
-        str(folder),
+        model or str(folder),
         reward,
         PodsConfig(**values | changes),
         DATA,
@@ -219,8 +221,8 @@ PROMPTS = {
 @pytest.mark.parametrize("kind", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_shared_prompts_have_the_log_probabilities_of_each_row(folder, kind, prompts, batch_size):
-    trainer, model = trainer_of(folder), model_of(kind)
-    trainer.model_kwarg_keys = {"logits_to_keep"}
+    trainer = trainer_of(folder, model=model_of(kind))
+    model = trainer.model
     ids, mask = padded_rows(prompts, 6)
     counted, results = mask[:, -6:], []
     for shares in (False, True):
@@ -234,7 +236,8 @@ def test_shared_prompts_have_the_log_probabilities_of_each_row(folder, kind, pro
         results.append([values[0] * counted, values[1] * counted, gradient])
     for shared, expected in zip(*results[::-1], strict=True):
         assert expected.abs().max() > 0.1
-        tolerance = 1e-12 if shared.ndim == 2 else 1e-6 * expected.abs().max().item()
+        exact = shared.ndim == 2 and shared.dtype == torch.float64  # TRL 1.14 on: in float32
+        tolerance = 1e-12 if exact else 1e-6 * expected.abs().max().item()
         assert (shared - expected).abs().max() < tolerance
 
 
