@@ -254,6 +254,11 @@ class Test(NamedTuple):
     alpha: float
 
     @property
+    def text(self) -> str:
+        interval = f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+        return f"{interval} at alpha {self.alpha}, p {self.student:.2g}, by signs {self.flips:.2g}"
+
+    @property
     def verdict(self) -> str:
         """The first registered threshold that applies, in points."""
         if self.low > 0 and self.flips < self.alpha:
@@ -325,9 +330,8 @@ def report(stored: list[dict[str, Any]]) -> None:
             grpo = means(arms["grpo"], base, 1)
             leads[P] = np.stack([means(arms["pods"], base, c) - grpo for c in cs], axis=1)
             c, low, high = break_even(leads[P], cs)
-            print(
-                f"{name}, P={P}: break-even c {c:.2f} [{low:.2f}, {high:.2f}] (0: behind at c = 1)"
-            )
+            ends = f"{c:.2f} [{low:.2f}, {high:.2f}]"
+            print(f"{name}, P={P}: break-even c {ends} (0: behind at c = 1; 4: or more)")
             for c in (1.13, C, 1.86):
                 at = test(leads[P][:, np.argmin(abs(cs - c))], 0.05)
                 print(f"  c = {c}: {at.mean:+.1f} [{at.low:+.1f}, {at.high:+.1f}] points")
@@ -346,7 +350,7 @@ def report(stored: list[dict[str, Any]]) -> None:
         else:
             tests, labels = [test(at_paper[1], 0.05)], ["replication of H1"]
         for label, result in zip(labels, tests, strict=True):
-            print(f"{name}, {label}: {result}: {result.verdict}")
+            print(f"{name}, {label}: {result.text}: {result.verdict}")
 
 
 if __name__ == "__main__":
