@@ -73,12 +73,16 @@ def refuse_frozen(args: "PodsConfig", model: object, peft_config: object) -> Non
             "load its adapter with PeftModel.from_pretrained(..., is_trainable=True), or "
             "give peft_config"
         )
-    warms_up = args.warmup_steps > 0 and args.lr_scheduler_type != "constant"
-    if args.learning_rate == 0 or (args.max_steps == 1 and warms_up):
+    if args.learning_rate == 0:
         raise ValueError(
-            f"learning_rate={args.learning_rate}: with max_steps={args.max_steps} and "
-            f"warmup_steps={args.warmup_steps} it is 0 at every step, so no weight would change; "
-            "set one above 0, and fewer warmup_steps than max_steps"
+            "learning_rate=0: no step would change a weight; set one above 0, or GRPOTrainer's "
+            "evaluate() for scores alone"
+        )
+    warms_up = args.warmup_steps > 0 and args.lr_scheduler_type != "constant"
+    if args.max_steps == 1 and warms_up:
+        ranks.say(
+            f"warmup_steps={args.warmup_steps}: the only step has the learning rate 0, "
+            "so it changes no weight"
         )
     default = type(args).__dataclass_fields__["learning_rate"].default
     if args.learning_rate == default and (peft_config or hasattr(model, "peft_config")):

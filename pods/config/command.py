@@ -81,6 +81,7 @@ class Command:
     check: Callable[[Any, Collection[str]], object]
     searched: list[Path] = field(default_factory=list)  # the folder of --config-dir
     swept: list[str] = field(default_factory=list)  # the keys that have several values
+    sweep: list[list[str]] = field(default_factory=list)  # the overrides of each job, if known
     jobs: list[sweeps.Job] = field(default_factory=list)  # those that ended in this process
 
     @property
@@ -189,7 +190,8 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
         refuse_override(override, command, parsed.multirun)
     command.swept = [one.key_or_group for one in overrides if one.is_sweep_override()]
     if parsed.multirun and not parsed.cfg:
-        check_sweep(command, sweeps.expanded(parsed.overrides))
+        command.sweep = sweeps.expanded(parsed.overrides)
+        check_sweep(command, command.sweep)
     return [*flags, *parsed.overrides]
 
 
@@ -222,30 +224,48 @@ def check_sweep(command: Command, jobs: list[list[str]]) -> None:
             command.check(config, command.swept)
         except (UserError, HydraException, OmegaConfBaseException) as error:
             line = f"job {number} of {len(jobs)} ({' '.join(overrides)})"
-            raise UserError(f"{explain(error)}; this is {line}, no job was started") from None
+            remedy = ""
+            if "algorithm" in command.swept and "algorithm_kwargs" in str(error):
+                remedy = "; give algorithm_kwargs in a command for the algorithms that take them"
+            raise UserError(
+                f"{explain(error)}{remedy}; this is {line}, no job was started"
+            ) from None
 
 
 def run_hydra(command: Command) -> None:
     """Compose the config of sys.argv, and run the job or the jobs of the sweep."""
 
     @functools.wraps(command.main)
-    def job(config: DictConfig) -> None:
-        run_job(command, config)
+    def job(config: DictConfig) -> float | None:
+        return run_job(command, config)
 
     run = hydra.main(str(command.folder), command.name, version_base=None)(job)
     try:
         run()
     finally:
-        if command.trains and len(command.jobs) > 1:
-            print(as_typed(sweeps.summary(command.jobs)))
+        jobs = command.jobs or jobs_of_a_launcher(command)
+        if command.trains and len(jobs) > 1:
+            print(as_typed(sweeps.summary(jobs)))
 
 
-def run_job(command: Command, composed: DictConfig) -> None:
-    """One job of Hydra's. In a sweep its error is kept for the summary, and the others run."""
+def jobs_of_a_launcher(command: Command) -> list[sweeps.Job]:
+    """The jobs of a sweep that other processes ran (joblib, submitit), by what they left."""
+    jobs = []
+    for overrides in command.sweep if command.trains else ():
+        config = prepared(command, compose(command.name, overrides, command.folder), overrides)
+        finished = sweeps.is_finished(config)
+        error = "" if finished else "did not finish; the same command goes on with it"
+        jobs.append(sweeps.Job(overrides, config, error, *sweeps.score(config)))
+    return jobs
+
+
+def run_job(command: Command, composed: DictConfig) -> float | None:
+    """One job of Hydra's. In a sweep its error is kept for the summary, and the others run. Returns
+    a training's score, by which a sweeper such as optuna goes on."""
     facts = HydraConfig.get()
     is_sweep = facts.mode == RunMode.MULTIRUN
     overrides = list(facts.overrides.task)
-    job = sweeps.Job(" ".join(overrides))
+    job = sweeps.Job(overrides)
     command.jobs.append(job)
     SEARCHED[1:] = command.searched
     try:
@@ -258,6 +278,9 @@ def run_job(command: Command, composed: DictConfig) -> None:
             print(f"job {facts.job.num + 1}: {title}", file=sys.stderr, flush=True)
         command.check(config, [])
         command.main(config)
+        if command.trains and not config.trial:
+            job.score, job.measure = sweeps.score(config)
+        return job.score
     except SystemExit:  # by a signal, after a checkpoint
         job.error = "was stopped; the same command goes on with it"
         raise

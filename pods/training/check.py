@@ -210,11 +210,6 @@ def schedule(config: TrainConfig) -> Iterator[str]:
             f"optimizer.warmup_steps={optimizer.warmup_steps}: with optimizer.schedule_by=seconds "
             "it is a share of budget.train_seconds; set a number below 1"
         )
-    if optimizer.schedule != "constant" and optimizer.warmup_steps and config.max_steps == 1:
-        yield (
-            f"optimizer.warmup_steps={optimizer.warmup_steps}: the one step of max_steps=1 has the "
-            "learning rate 0; set optimizer.warmup_steps=0, or a larger max_steps"
-        )
     if optimizer.schedule != "constant" and not by_seconds and config.max_steps is None:
         yield (
             f"optimizer.schedule={optimizer.schedule}: needs max_steps as its end; "

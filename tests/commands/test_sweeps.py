@@ -1,5 +1,6 @@
 """Names of a sweep's runs, what --help prints, and a reader that closes the pipe."""
 
+import json
 import re
 import shlex
 import sys
@@ -158,6 +159,65 @@ def test_the_summary_names_what_failed_and_the_command_that_evaluates_the_rest(s
     words = shlex.split(last)
     assert words[:4] == ["next:", "uv", "run", "evaluate_run.py"]
     assert words[4:] == [f"run=[{runs[0]},{runs[2]}]", 'output_dir="a b"', "trust_code=true"]
+
+
+def write_metrics(folder, rows):
+    folder.mkdir(parents=True)
+    lines = [
+        json.dumps({"step": i, "train_seconds": i / 10, **row}) for i, row in enumerate(rows, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], (None, "")),
+        (
+            [{"all/reward_mean": 0.5 * i} for i in range(12)],
+            (3.25, "mean reward of the last 10 steps"),
+        ),
+        ([{"eval/accuracy": 0.5}, {"eval/accuracy": 0.25}], (0.25, "accuracy")),
+        ([{"eval/accuracy": 0.5, "eval/greedy_accuracy": 0.75}], (0.75, "greedy accuracy")),
+    ],
+)
+def test_the_score_of_a_job_is_greedy_accuracy_else_sampled_else_reward(tmp_path, rows, expected):
+    config = compose("run=a", f"output_dir={tmp_path}", "max_steps=12")
+    write_metrics(tmp_path / "a", rows)
+    assert sweeps.score(config) == expected
+    assert sweeps.is_finished(config) == (len(rows) == 12)
+
+
+def test_the_best_setting_is_named_by_its_mean_with_a_command_for_other_seeds(
+    tmp_path, sweep, capsys
+):
+    def train(config):
+        reward = config.seed + 10 * config.optimizer.learning_rate
+        write_metrics(Path(config.output_dir) / config.run, [{"all/reward_mean": reward}])
+
+    sweep("optimizer.learning_rate=0.1,0.2", "seed=1,2", "max_steps=1", train=train)
+    (line,) = [
+        x for x in capsys.readouterr().out.splitlines() if x.startswith("best of 2 settings")
+    ]
+    assert "mean reward of the last 1 steps 3.500, mean of 2" in line
+    assert line.endswith("uv run train.py -m optimizer.learning_rate=0.2 max_steps=1 seed=3,4,5")
+    sweep("seed=3,4", "max_steps=1", train=train)  # one setting
+    assert "best" not in capsys.readouterr().out
+
+
+def test_jobs_of_a_launcher_are_summed_up_by_what_they_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    definition = command.Command(print, "train", TrainConfig, CONFIG_DIR, command.nothing, print)
+    definition.sweep = [["run=a", "max_steps=1"], ["run=b", "max_steps=1"]]
+    write_metrics(tmp_path / "checkpoints" / "a", [{"all/reward_mean": 2.0}])
+    one, other = command.jobs_of_a_launcher(definition)
+    assert (one.error, one.score) == ("", 2.0)
+    assert other.error.startswith("did not finish")
+
+
+def test_algorithm_kwargs_of_one_algorithm_in_a_sweep_are_answered_with_what_to_type(sweep, capsys):
+    assert sweep("algorithm=dapo,grpo", "algorithm_kwargs.rounds=2") == [2]
+    assert "in a command for the algorithms that take them" in capsys.readouterr().err
 
 
 def test_a_run_of_plain_keys_is_evaluated_by_its_name():
