@@ -1,6 +1,7 @@
 """Where the suite's files are: config/, train.py, evaluate_run.py and scripts/ of a clone, which a
 wheel holds in pods/suite/. Imports nothing of ours, so that every other file may import this."""
 
+import os
 import re
 from pathlib import Path
 
@@ -24,6 +25,11 @@ COMMANDS = {
     "import_published": "scripts/import_published.py",
 }
 NAMES = {Path(file).name: name for name, file in COMMANDS.items()}
+
+
+def user_cache() -> Path:
+    """The folder of what is made once for all runs; anything in it may be removed."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pods"
 
 
 def as_typed(text: str) -> str:

@@ -6,9 +6,11 @@ uv run train.py task=own task.source=q.jsonl task.question=problem task.answer=s
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pods.batch import Row
 from pods.config import functions, keys
@@ -17,6 +19,9 @@ from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
 from pods.tasks.gold import Located, after_hashes, boxed, quoted, text_or_number
 from pods.tasks.task import Task, download, say_once
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 NEEDED = {  # key -> its value; all are null for the built-in tasks
     "source": "a JSONL, CSV or Parquet file, folder or hub id",
@@ -89,7 +94,7 @@ def define(task: keys.TaskKeys) -> Task:
     return Task(
         name="own",
         splits=dict.fromkeys(parts, ""),
-        rows=parts.__getitem__,
+        rows=lambda split: parts[split](),
         question=task.question,
         answer=task.answer,
         gold=gold,
@@ -141,42 +146,54 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
                 )
 
 
-def _parts(task: keys.TaskKeys) -> dict[str, Iterable[Located]]:
-    """The rows of each split that the source has, to be read once. Of a source of one part
-    task.test_size are for test, by default a fifth, at most LARGEST_TEST; of under 5 rows none."""
+def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
+    """What reads the rows of each split that the source has. Of a source of one part task.test_size
+    are for test, by default a fifth, at most LARGEST_TEST; of under 5 rows none."""
     source = task.source
-    parts: dict[str, Iterable[Located]] = {}
+    parts: dict[str, Callable[[], Iterable[Located]]] = {}
     for split, files in local_files(source).items():
-        parts[split] = chain.from_iterable(map(rows_of, files))
-        if len(files) > 1:
-            parts[split] = (
-                (location, number, row) for number, (location, _, row) in enumerate(parts[split], 1)
-            )
+        parts[split] = partial(rows_of_files, files)
     if not parts:
         hub, _, subset = source.partition(":")
         remedy = f"give {READABLE} (hub_id:subset if it has several)"
         splits = download(f"task.source={source}", hub, subset or None, remedy)
         for split, rows in splits.items():
-            if "float32" in str(rows.features):
-                batches = rows.with_format("arrow").iter(1000)
-                rows = chain.from_iterable(map(exact, batches))
-            parts[VALIDATION.get(split, split)] = numbered(f"{source}, {split}", rows)
+            parts[VALIDATION.get(split, split)] = partial(rows_of_hub, f"{source}, {split}", rows)
     if len(parts) > 1 or Path(source).is_dir():
         return parts
-    located = list(*parts.values())
+    (read,) = parts.values()
     # A row that is no object is refused where it is read.
-    rows = [row if isinstance(row, dict) else {} for *_, row in located]
-    size = task.test_size or min(LARGEST_TEST, len(located) // 5)
-    if size >= len(located):
+    rows = (row if isinstance(row, dict) else {} for *_, row in read())
+    pairs = [(row.get(task.question), row.get(task.stratify)) for row in rows]
+    size = task.test_size or min(LARGEST_TEST, len(pairs) // 5)
+    if size >= len(pairs):
         raise UserError(
-            f"task.test_size={size}: leaves no training question of {len(located)} in {source}; "
-            f"set at most {len(located) - 1}"
+            f"task.test_size={size}: leaves no training question of {len(pairs)} in {source}; "
+            f"set at most {len(pairs) - 1}"
         )
-    values = [row.get(task.stratify) for row in rows] if task.stratify else None
-    test, train = divided_by_digest([row.get(task.question) for row in rows], size, values)
-    say_once(f"task=own: {size} of the {len(located)} questions of {source} are its test split")
-    divided = {"train": train, "test": test}
-    return {split: [located[i] for i in sorted(part)] for split, part in divided.items() if part}
+    values = [value for _, value in pairs] if task.stratify else None
+    chosen = {*divided_by_digest([question for question, _ in pairs], size, values)[0]}
+    say_once(f"task=own: {size} of the {len(pairs)} questions of {source} are its test split")
+    # The rows are read again: a million of them would fill the memory beside their prompts.
+    train = {"train": lambda: (row for i, row in enumerate(read()) if i not in chosen)}
+    test = {"test": lambda: (row for i, row in enumerate(read()) if i in chosen)}
+    return train | test if chosen else train
+
+
+def rows_of_files(files: list[Path]) -> Iterable[Located]:
+    """The rows of the shards of one split, numbered through."""
+    rows = chain.from_iterable(map(rows_of, files))
+    if len(files) == 1:
+        return rows
+    return ((location, number, row) for number, (location, _, row) in enumerate(rows, 1))
+
+
+def rows_of_hub(location: str, rows: "Dataset") -> Iterable[Located]:
+    """The rows of a split of a hub data set."""
+    if "float32" not in str(rows.features):
+        return numbered(location, rows)
+    batches = rows.with_format("arrow").iter(1000)
+    return numbered(location, chain.from_iterable(map(exact, batches)))
 
 
 def divided_by_digest(

@@ -1,8 +1,12 @@
 """The questions of a task's split, and the prompts that the policy sees. Validation questions come
 from train, so that no checkpoint is chosen on the test set; rows with long prompts are dropped."""
 
+import hashlib
+import inspect
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +16,8 @@ import yaml
 from pods import ranks
 from pods.config import keys
 from pods.config.errors import UserError
-from pods.config.paths import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR, user_cache
+from pods.files import DAY, remove_old, replacing
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review, word_sums
 from pods.tasks.files import json_lines
 from pods.tasks.gold import Located
@@ -21,6 +26,7 @@ from pods.tasks.task import Task, hub_rows, read
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from pyarrow import Table
     from transformers import PreTrainedTokenizerBase
 
 BUILT_IN = (gsm8k.TASK, *math.TASKS, chemistry.TASK, *arithmetic.TASKS, word_sums.TASK)
@@ -28,6 +34,7 @@ TASKS = {task.name: task for task in BUILT_IN}
 NAMES = (*TASKS, "own")
 SPLITS = ("train", "validation", "test")
 BATCH = 1000  # questions that are tokenized at once
+CACHED_FROM = 50_000  # questions whose prompts are kept on the disk
 VALIDATION_SEED = 42  # fixed: runs with different seeds must not train on each other's validation
 
 
@@ -106,7 +113,7 @@ def rows_of_split(facts: Task, split: str, data_dir: str | None) -> Iterable[Loc
 
 
 def definition(task: keys.TaskKeys) -> Task:
-    """The task of these keys; each split of task=own is read once. UserError names a key."""
+    """The task of these keys. UserError names a key."""
     for problem in problems(task):
         raise UserError(problem)
     return own.define(task) if task.name == "own" else TASKS[task.name]
@@ -176,30 +183,70 @@ def read_prompts(
 ) -> tuple["Dataset", int]:
     """The rows with a `prompt` of at most max_prompt_length tokens, its `prompt_ids`; how many were
     too long."""
-    # they take seconds: only when rows are read
     import datasets
-    import pyarrow
+    import pyarrow.compute
     from datasets.fingerprint import generate_random_fingerprint
 
     datasets.disable_progress_bars()
     dataset = load_for(task, split, config.data_dir, facts)
-    longest = config.sampling.max_prompt_length
-    fits: list[bool] = []
-    parts = []
-    for batch in dataset.select_columns("question").iter(BATCH):
-        prompts = [render_for(text, tokenizer, task, config.model) for text in batch["question"]]
-        encoded = encode_prompts(prompts, tokenizer)
-        fits += [len(ids) <= longest for ids in encoded]
-        ids = pyarrow.array(encoded, pyarrow.list_(pyarrow.int32()))
-        parts.append(pyarrow.table({"prompt": prompts, "prompt_ids": ids}))
-    table = dataset.with_format("arrow")[:]
-    for name in ("prompt", "prompt_ids"):
-        table = table.append_column(name, pyarrow.chunked_array(p[name].chunk(0) for p in parts))
-    dropped = fits.count(False)
-    if dropped:
-        table = table.filter(fits)
+    render = partial(render_for, tokenizer=tokenizer, task=task, model=config.model)
+    settings = [kind_of(task), task.model_dump(), config.model.model_dump()]
+    columns = rendered(dataset.select_columns("question"), render, tokenizer, settings)
+    # At once each row would be a piece of the table, of some kilobytes.
+    parts = dataset.with_format("arrow").iter(BATCH)
+    table = pyarrow.concat_tables([part.combine_chunks() for part in parts])
+    for name in columns.column_names:
+        table = table.append_column(name, columns[name])
     # With a fingerprint of its own: else datasets would hash every token, for half of the start.
-    return datasets.Dataset(table, fingerprint=generate_random_fingerprint()), dropped
+    dataset = datasets.Dataset(table, fingerprint=generate_random_fingerprint())
+    lengths = pyarrow.compute.list_value_length(columns["prompt_ids"]).to_numpy()
+    short = np.flatnonzero(lengths <= config.sampling.max_prompt_length)
+    dropped = len(lengths) - len(short)
+    if dropped:
+        dataset = dataset.select(short, new_fingerprint=generate_random_fingerprint())
+    return dataset, dropped
+
+
+def rendered(
+    questions: "Dataset",
+    render: Callable[[str], str],
+    tokenizer: "PreTrainedTokenizerBase",
+    settings: list,
+) -> "Table":
+    """The columns prompt and prompt_ids of these questions. Those of a large data set are rendered
+    once and lie in the user's cache, outside of the memory.
+
+    settings: what decides of a prompt beside the question and the tokenizer.
+    """
+    import pyarrow
+    import transformers
+
+    token_ids = pyarrow.list_(pyarrow.int32())
+    schema = pyarrow.schema({"prompt": pyarrow.string(), "prompt_ids": token_ids})
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        for batch in questions.iter(BATCH):
+            prompts = [render(question) for question in batch["question"]]
+            columns = {"prompt": prompts, "prompt_ids": encode_prompts(prompts, tokenizer)}
+            yield pyarrow.record_batch(columns, schema)
+
+    tables = getattr(tokenizer, "backend_tokenizer", None)
+    if len(questions) < CACHED_FROM or tables is None:
+        return pyarrow.Table.from_batches(batches(), schema)
+    code = [inspect.getsource(function) for function in (render_prompt, encode_prompts)]
+    versions = [transformers.__version__, code, SYSTEM]
+    special = [tokenizer.chat_template, tokenizer.bos_token, tables.to_str()]
+    digest = hashlib.sha256(json.dumps([settings, versions, special], default=str).encode())
+    for batch in questions.iter(BATCH):
+        digest.update(json.dumps(batch["question"]).encode())
+    path = user_cache() / f"prompts-{digest.hexdigest()[:32]}.arrow"
+    if not path.is_file():
+        ranks.say(f"{len(questions)} prompts are tokenized, once, into {path}")
+        remove_old(path.parent, "prompts-*.arrow", seconds=30 * DAY)
+        with replacing(path) as file, pyarrow.ipc.new_file(file, schema) as writer:
+            for batch in batches():
+                writer.write_batch(batch)
+    return pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
 
 
 def load_prompts(

@@ -97,6 +97,27 @@ def test_long_prompts_are_left_out_and_counted(monkeypatch):
     assert rows["answer"][:] == ["=" + question for question in rows["question"]]
 
 
+def test_the_prompts_of_a_large_data_set_are_rendered_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    questions = [f"{i}+{'1' * i}=?" for i in range(5)]
+    columns = {"id": list("abcde"), "question": questions, "answer": list("12345")}
+    monkeypatch.setattr(tasks.splits, "load_for", lambda *_: Dataset.from_dict(columns))
+    monkeypatch.setattr(tasks.splits, "BATCH", 2)
+    limit = len(encode_prompts([render_prompt(questions[3], tokenizer=QWEN)], QWEN)[0])
+    config = compose("model=tiny", f"sampling.max_prompt_length={limit}")
+    (expected, dropped) = read_prompts(config, TASK, "train", QWEN)
+    assert (dropped, [*tmp_path.glob("pods/*")]) == (1, [])
+    monkeypatch.setattr(tasks.splits, "CACHED_FROM", 5)
+    stored, _ = read_prompts(config, TASK, "train", QWEN)
+    other = TASK.model_copy(update={"system": "Be brief."})
+    assert read_prompts(config, other, "train", QWEN)[0]["prompt"][:] != expected["prompt"][:]
+    assert len([*tmp_path.glob("pods/prompts-*.arrow")]) == 2
+    monkeypatch.setattr(tasks.splits, "render_for", lambda *_, **__: pytest.fail("rendered again"))
+    again, dropped = read_prompts(config, TASK, "train", QWEN)
+    assert dropped == 1
+    assert again.to_list() == stored.to_list() == expected.to_list()
+
+
 @pytest.mark.parametrize(
     ("limit", "remedy"),
     [(512, "set at most 2, or give more questions"), (1, "raise sampling.max_prompt_length=1")],
