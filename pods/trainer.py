@@ -266,7 +266,7 @@ class PodsTrainer(TrlAdapter):
         return self.args.lean_update and not (reads_all or has_shape)
 
     def update_batches(self, micro_batches: list[Tensors]) -> list[Tensors]:
-        """Without the rows that have no gradient, if these are in no loss."""
+        """The micro-batches without the rows that have no gradient, if these are in no loss."""
         if not self.leaves_out_rows:
             return micro_batches
         return fill_micro_batches(
@@ -327,7 +327,7 @@ class PodsTrainer(TrlAdapter):
         write_atomic(folder / STATE, json.dumps(state) + "\n")
 
     def read_state(self, folder: Path) -> None:
-        """Nothing is read from a checkpoint of GRPOTrainer."""
+        """Read the state that write_state wrote; a checkpoint of GRPOTrainer has none."""
         if not (folder / STATE).is_file():
             return
         state = json.loads((folder / STATE).read_text())

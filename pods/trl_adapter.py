@@ -71,7 +71,8 @@ class TrlAdapter(trl.GRPOTrainer):
         """Read what write_state wrote; called on every rank."""
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As TRL's: a second training begins with the first prompts again, of whatever data set."""
+        """As TRL's; a second training starts again from the first prompts, whatever the data
+        set."""
         self._earlier = -self._step
         vars(self).pop("data_order", None)
         return super().train(*args, **kwargs)
@@ -229,13 +230,14 @@ class TrlAdapter(trl.GRPOTrainer):
         return table[: len(prompts)].float().cpu().numpy()
 
     def log_step(self, advantages: list[float], metrics: Metrics) -> None:
-        """What TRL logs of a step: advantages of all ranks, in place of its own, and metrics."""
+        """Add to TRL's logs of a step: the advantages of all ranks, and metrics."""
         self._logs["advantages"].extend(advantages)
         for name, value in metrics.items():
             self._metrics["train"][name].append(value)
 
     def log_equal_groups(self, share: float) -> None:
-        """In place of TRL's, for which each m rows are a group; NaN is left out."""
+        """Log the equal groups in place of TRL, which takes each m rows for a group; NaN is left
+        out."""
         self._metrics["train"]["frac_reward_zero_std"][-1] = share
 
     @property
@@ -374,7 +376,8 @@ class TrlAdapter(trl.GRPOTrainer):
         return [torch.empty_like(p, dtype=dtype) for p in trained * 2]
 
     def forget_refused_packing(self) -> None:
-        """Real rollouts decide again: Unsloth's self-check refused tokens that nobody sampled."""
+        """Let real rollouts decide again: Unsloth's self-check refused tokens that nobody
+        sampled."""
         notes = {k: v for k, v in vars(self.model).items() if k.startswith("_unsloth_seq_packing")}
         refused = any(value is False or "unsafe" in name for name, value in notes.items())
         for name in notes if refused else ():
