@@ -93,12 +93,6 @@ def test_any_text_may_be_a_gold_answer(gold):
     assert isinstance(rewards.gold_type(gold), str)
 
 
-# Of the shared pairs, those whose label is wrong: (gold, answer): why.
-MISLABELLED = {
-    ("x^2 + C", "x^2+c"): "letters that differ in case are two symbols",
-}
-
-
 def test_the_shared_pairs(shared):
     """No wrong answer is credited, and of the right ones at least 97 % are accepted."""
     rows = (shared / "reference" / "grade_pairs3.jsonl").read_text().splitlines()
@@ -111,6 +105,19 @@ def test_the_shared_pairs(shared):
             credited.append(row)
     assert credited == []
     assert counts[True, True] / (counts[True, True] + counts[True, False]) > 0.97
+
+
+def test_the_pairs_of_everyday_answers():
+    """strict_pairs.jsonl: written after the grammar, by kinds of answers."""
+    rows = (ROOT / "tests" / "unit" / "strict_pairs.jsonl").read_text().splitlines()
+    mistakes = [
+        (answer, row["gold"], verdict)
+        for row in map(json.loads, rows)
+        for verdict, answers in ((True, row["right"]), (False, row["wrong"]))
+        for answer in answers
+        if rewards.grade(block(answer), row["gold"], "strict") is not verdict
+    ]
+    assert mistakes == []
 
 
 def test_the_page_of_answers_shows_verdicts():
