@@ -1,4 +1,6 @@
-"""evaluate_run.py and what stands below it, on random adapters and a few sums."""
+"""evaluate_run.py and what stands below it, on random adapters and a few sums.
+
+It alone guards what a second, a stopped and a concurrent evaluation leave of the first's files."""
 
 import errno
 import json

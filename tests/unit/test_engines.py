@@ -1,4 +1,7 @@
-"""The transformers engine on the tiny policy: completions depend on weights and seed alone."""
+"""The transformers engine on the tiny policy: completions depend on weights and seed alone.
+
+It alone guards, by real generation: equality with transformers' generate, stop strings, and an
+adapter beside or inside its base."""
 
 import gc
 import json

@@ -1,4 +1,7 @@
-"""PodsTrainer in TRL's documented scripts: beside GRPOTrainer, resumed, filled up, refused."""
+"""PodsTrainer in TRL's documented scripts: beside GRPOTrainer, resumed, filled up, refused.
+
+It alone guards, by real trainings: weights equal to GRPOTrainer's to the bit, rows that only fill a
+step, exact resumes in a script, what a subclass overrides."""
 
 import inspect
 import pickle

@@ -100,7 +100,7 @@ def test_its_peaks_stand_in_the_first_metric_line_alone(monkeypatch):
         build([], dataset=rows()),
         "warm_up=true",
         "optimizer.schedule_by=steps",
-        "max_steps=1",
+        "max_steps=2",
         clock=clock,
     )
     monkeypatch.setattr(loop, "warm_up", warm)
