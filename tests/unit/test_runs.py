@@ -128,7 +128,7 @@ def test_a_resumed_run_names_the_steps_that_its_files_lost(folder, tmp_path, cap
     (start,) = checkpoints.find(folder.path, "checkpoint-100")
     folder_of(tmp_path, "updates_per_generation=5").begin(start)
     said = capsys.readouterr().err
-    assert f"{folder.metrics}: cannot be read at line 2; the file is " in said
+    assert f"{folder.metrics}: cannot be read at line 2; copied to " in said
     assert f"{folder.metrics}: has no record of step 5, 10, 15, 20, 25, 30, 35, 40 and 11" in said
     assert f"{folder.rollout_log}: has no record of step 5, 15, 20, " in said
     assert "evaluations" not in said
