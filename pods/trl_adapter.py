@@ -26,6 +26,7 @@ import torch
 import trl
 from accelerate.utils import extract_model_from_parallel, is_peft_model, set_seed
 from transformers import AttentionInterface
+from trl.trainer.utils import pad
 
 from pods import ranks
 from pods.batch import AlgorithmError, Completion, Prompt, Rollout
@@ -341,16 +342,27 @@ class TrlAdapter(trl.GRPOTrainer):
         return changed(self, _generate_single_turn=lambda prompts, *_, **__: generate(prompts))
 
     @torch.no_grad()
-    def token_logprobs(self, prompt: list[int], completion: list[int]) -> torch.Tensor:
-        """(tokens,) log-probabilities of a completion, as in the loss but for dropout."""
+    def token_logprobs(
+        self, prompts: list[list[int]], completions: list[list[int]]
+    ) -> list[torch.Tensor]:
+        """(tokens,) log-probabilities of each completion, as in the loss but for dropout."""
         training = self.model.training
         self.model.eval()  # dropout would be a gap, and sample from the generator of the training
-        tokens = torch.tensor([[*prompt, *completion]], device=self.accelerator.device)
+        ids, mask = [], []
+        for rows, side in (prompts, "left"), (completions, "right"):
+            tokens = [torch.tensor(row, device=self.accelerator.device) for row in rows]
+            ids.append(pad(tokens, self._tokenizer.pad_token_id, side))
+            mask.append(pad([torch.ones_like(row) for row in tokens], 0, side))
         logprobs, *_ = self._get_per_token_logps_and_entropies(
-            self.model, tokens, torch.ones_like(tokens), len(completion)
+            self.model,
+            torch.cat(ids, dim=1),
+            torch.cat(mask, dim=1),
+            ids[1].shape[1],
+            batch_size=self.args.per_device_train_batch_size,  # it fits into the memory
         )
         self.model.train(training)  # Unsloth changes the mode
-        return logprobs[0].float().cpu()
+        lengths = map(len, completions)
+        return [row[:size].float().cpu() for row, size in zip(logprobs, lengths, strict=True)]
 
     def dry_run_update(self, batch: Tensors) -> None:
         """Forward and backward of one micro-batch beside Adam's moments; nothing of it stays."""

@@ -16,7 +16,7 @@ from pods.metrics import Metrics
 from pods.models import FALLBACK
 
 FIRST_STEPS = 3  # of the run, and rounds of this process: checked, then every check_every-th
-CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass each
+CHECKED_COMPLETIONS = 4  # per comparison: one small forward pass
 PROBE_SCALE = 0.05  # standard deviation of lora_B in the probe: far above the rounding of kernels
 
 
@@ -25,7 +25,7 @@ class Guard:
     """Compares the rollouts of a training's engine with the trainer."""
 
     engine: Engine
-    token_logprobs: Callable[[list[int], list[int]], torch.Tensor]  # prompt, completion: trainer's
+    token_logprobs: Callable[..., list[torch.Tensor]]  # of the trainer: (prompts, completions)
     max_gap: float  # nats, largest accepted mean |engine - trainer| log-probability of a token
     check_every: int  # steps between two comparisons
     updates: int = 1  # optimiser steps on one generation
@@ -86,16 +86,21 @@ class Guard:
             for request, group in zip(requests, groups, strict=True)
             for completion in group
         ]
+        prompts, completions = zip(*pairs[:CHECKED_COMPLETIONS], strict=True)
+        if any(completion.logprobs is None for completion in completions):
+            raise RunFailed(
+                "the engine returned no log-probabilities, so nothing proves that it samples "
+                "from the policy; give them to each Completion if generate has logprobs=True"
+            )
+        # In one batch: the trainer computes a prompt once for all of its completions.
+        ours = self.token_logprobs(
+            [list(prompt) for prompt in prompts],
+            [completion.token_ids for completion in completions],
+        )
         differences = []
-        for prompt, completion in pairs[:CHECKED_COMPLETIONS]:
-            if completion.logprobs is None:
-                raise RunFailed(
-                    "the engine returned no log-probabilities, so nothing proves that it samples "
-                    "from the policy; give them to each Completion if generate has logprobs=True"
-                )
+        for values, completion in zip(ours, completions, strict=True):
             engines = np.array(completion.logprobs, dtype=np.float32)  # None becomes NaN
-            ours = self.token_logprobs(list(prompt), completion.token_ids)
-            differences.append((ours - torch.from_numpy(engines)).abs())
+            differences.append((values - torch.from_numpy(engines)).abs())
         return torch.cat(differences).mean().item()
 
 

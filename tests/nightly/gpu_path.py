@@ -150,7 +150,7 @@ def case(side, name, folder):
         return generate(prompt_ids, *rest, **named)
 
     trainer._generate_single_turn = spy
-    logprobs = trainer.token_logprobs([22, 17, 23, 35], [23, 6, 24, 25, 1]).tolist()
+    logprobs = trainer.token_logprobs([[22, 17, 23, 35]], [[23, 6, 24, 25, 1]])[0].tolist()
     before = adapter(trainer)
     trainer.train()
     after = adapter(trainer)

@@ -87,7 +87,7 @@ def test_log_probabilities_come_with_an_algorithm_that_reads_them(tmp_path):
     trainer.train()
     assert "sampling/importance_sampling_ratio/mean" in trainer.state.log_history[0]
     (rollout,) = trainer.sampler.sample(wanted(trainer)[:1])
-    expected = trainer.token_logprobs(rollout.prompt_ids, rollout.completion.token_ids)
+    (expected,) = trainer.token_logprobs([rollout.prompt_ids], [rollout.completion.token_ids])
     torch.testing.assert_close(
         torch.tensor(rollout.completion.logprobs), expected, atol=1e-4, rtol=0
     )

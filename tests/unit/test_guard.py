@@ -108,16 +108,31 @@ def test_an_engine_without_log_probabilities_proves_nothing():
         guard.gap([Request([5], [0])], [[Completion([6], False)]])
 
 
+def test_the_trainers_log_probabilities_of_one_batch_are_those_of_each_completion():
+    trainer = build(SETTINGS, dataset=rows())
+    prompts, completions = [[5, 6, 7], [5, 6, 7], [8]], [[20, 21], [30], [9, 10, 11]]
+    together = trainer.token_logprobs(prompts, completions)
+    assert [len(values) for values in together] == [2, 1, 3]
+    for prompt, completion, values in zip(prompts, completions, together, strict=True):
+        (alone,) = trainer.token_logprobs([prompt], [completion])
+        torch.testing.assert_close(values, alone, atol=1e-4, rtol=0)
+
+
 def test_the_trainers_log_probabilities_are_asked_for_as_in_every_trl():
     """In TRL 1.14 what follows these four arguments has to be named."""
 
     def scored(model, input_ids, attention_mask, logits_to_keep, **named):
-        assert input_ids.tolist() == [[5, 6, 7]]
-        return -torch.ones(1, logits_to_keep), None, None
+        assert input_ids.tolist() == [[0, 5, 7, 0], [5, 6, 8, 9]]
+        assert attention_mask.tolist() == [[0, 1, 1, 0], [1, 1, 1, 1]]
+        assert named == {"batch_size": 2}
+        return -torch.ones(2, logits_to_keep), None, None
 
     trainer = SimpleNamespace(
         model=torch.nn.Identity(),
         accelerator=SimpleNamespace(device="cpu"),
+        args=SimpleNamespace(per_device_train_batch_size=2),
+        _tokenizer=SimpleNamespace(pad_token_id=0),
         _get_per_token_logps_and_entropies=scored,
     )
-    assert TrlAdapter.token_logprobs(trainer, [5, 6], [7]).tolist() == [-1]
+    logprobs = TrlAdapter.token_logprobs(trainer, [[5], [5, 6]], [[7], [8, 9]])
+    assert [values.tolist() for values in logprobs] == [[-1], [-1, -1]]
