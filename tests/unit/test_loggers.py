@@ -116,6 +116,18 @@ def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch
         compose("logger=[wandb]")
 
 
+def test_the_folder_of_tensorboard_is_named_if_it_cannot_be_made(tmp_path):
+    (tmp_path / "tensorboard").write_text("")
+    with pytest.raises(UserError, match=r"^logger=tensorboard: .*make .*/tensorboard a folder"):
+        log(tmp_path, range(1), "logger=[tensorboard]")
+
+
+def test_a_key_is_asked_for_before_a_model_loads(monkeypatch):
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    with pytest.raises(UserError, match=r"^logger=wandb: .*; log in, set WANDB_MODE=offline"):
+        compose("logger=[wandb]")
+
+
 def test_counters_add_up_over_steps_and_go_on_from_a_checkpoint():
     step = step_of({"a": [0.0, 1.0, 0.5, 0.2], "b": [1.0] * 4}, [0, 1, 5])
     saved = {"tokens_generated": 100, "tokens_trained": 50, "rollouts_generated": 80}
