@@ -52,11 +52,12 @@ class EngineSampler:
         work = Work(requests, LivePolicy(self.trainer.model, step))
         due = self.guard is not None and self.guard.due(step)
         ((_, groups),) = self.engine.generate([work], logprobs=self.keeps_logprobs or due)
-        if self.guard is not None:
-            self.guard.check(work, groups, step)
         completions = [completion for group in groups for completion in group]
         if not self.keeps_logprobs:  # those that the guard asked for
             completions = [replace(completion, logprobs=None) for completion in completions]
         written = texts(self.tokenizer, completions, self.config.sampling.stop)
         rows = zip(work.prompts, completions, written, strict=True)
-        return [Rollout(*row) for row in rows]
+        rollouts = [Rollout(*row) for row in rows]
+        if self.guard is not None:
+            self.guard.check(work, groups, step)
+        return rollouts

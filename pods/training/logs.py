@@ -87,7 +87,8 @@ class Meter:
 
 @contextmanager
 def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
-    """metrics.jsonl and the loggers of config.logger; on other ranks than the main one, none.
+    """metrics.jsonl, the loggers of config.logger and the rollout log; on other ranks than the main
+    one, none.
 
     Raises UserError if a tracker does not start.
     """
@@ -99,6 +100,9 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
 
         def write(step: int, metrics: Metrics, record: Record) -> None:
             print(json.dumps({"step": step, **metrics}), file=file)
+
+        def log_rollouts(step: int, metrics: Metrics, record: Record) -> None:
+            rollout_log.append(folder / "rollouts.jsonl.gz", step, record, config.ledger_texts)
 
         loggers: list[Logger] = [write]
         if "console" in config.logger:
@@ -119,6 +123,7 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
                 tracker.tracker.define_metric("train_seconds")
                 tracker.tracker.define_metric("*", step_metric="train_seconds")
             loggers.append(partial(add, tracker))
+        loggers.append(log_rollouts)
         yield loggers
 
 

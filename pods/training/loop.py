@@ -37,7 +37,7 @@ from pods.config.keys import TrainConfig
 from pods.config.paths import as_typed
 from pods.engines import LivePolicy, seed_of
 from pods.metrics import Metrics
-from pods.runs import checkpoints, rollout_log
+from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.folder import RunFolder
 from pods.scoring import RewardError
@@ -280,9 +280,6 @@ class RunCallback(TrainerCallback):
         with self.clock.phase("log"):
             for logger in self.loggers:
                 logger(step, metrics, self.trainer.newest)
-            if ranks.is_main():
-                texts = self.config.ledger_texts
-                rollout_log.append(self.folder.rollout_log, step, self.trainer.newest, texts)
         self.logged = step
         better = self.saves.improved(step, metrics)
         collapsed = self.config.stop_on_collapse and bool(self.watch.problem)
