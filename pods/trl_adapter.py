@@ -378,6 +378,32 @@ class TrlAdapter(trl.GRPOTrainer):
         self._metrics["train"].clear()
         set_seed(self.args.seed, device_specific=True)  # as TRL leaves it before the first step
 
+    @property
+    def may_recompute(self) -> bool:
+        """Whether gradient_checkpointing can change after loading; Unsloth's loader sets it."""
+        model = self.accelerator.unwrap_model(self.model)
+        is_unsloth = trl.GRPOTrainer.__name__.startswith("Unsloth")
+        return model.supports_gradient_checkpointing and not is_unsloth
+
+    @contextmanager
+    def recomputation(self, on: bool) -> Iterator[None]:
+        """In this block gradient_checkpointing is on or off, whatever args say."""
+        before = self.args.gradient_checkpointing
+        with changed(self.args, gradient_checkpointing=on):
+            self.set_recomputation(on)
+            try:
+                yield
+            finally:
+                self.set_recomputation(before)
+
+    def set_recomputation(self, on: bool) -> None:
+        vars(self).pop("shares_prompts", None)  # which depends on it
+        model = self.accelerator.unwrap_model(self.model)
+        if on:
+            model.gradient_checkpointing_enable(self.args.gradient_checkpointing_kwargs)
+        else:
+            model.gradient_checkpointing_disable()
+
     def first_moments(self) -> list[torch.Tensor]:
         """Memory for the two moments of Adam, which come with the first optimiser step."""
         name = str(self.args.optim).lower()

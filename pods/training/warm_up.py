@@ -1,5 +1,6 @@
 """A run's warm-up before its first step."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -44,6 +45,32 @@ def warm_up(
     batch = longest_batch(trainer, rows[0], requests[0].prompt, limits.max_completion_length)
     with phase("update"):
         trainer.dry_run_update(batch)
+    # With several processes a lack of memory in one would leave the others waiting.
+    if config.trial and ranks.world_size() == 1 and trainer.may_recompute:
+        compare_recomputation(trainer, batch)
+
+
+def compare_recomputation(trainer: PodsTrainer, batch: Tensors) -> None:
+    """Print the seconds of an update of these rows with and without gradient_checkpointing."""
+    seconds = {}
+    for on in (True, False):
+        try:
+            with trainer.recomputation(on):
+                trainer.dry_run_update(batch)  # kernels compile
+                began = time.perf_counter()
+                trainer.dry_run_update(batch)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                seconds[on] = time.perf_counter() - began
+        except torch.OutOfMemoryError:
+            print("gradient_checkpointing=false: memory is too small; leave it true")
+            return
+    better = "false" if seconds[False] < seconds[True] else "true"
+    print(
+        "gradient_checkpointing: the update of the longest micro-batch takes "
+        f"{seconds[True]:.3g} s with true and {seconds[False]:.3g} s with false; "
+        f"set gradient_checkpointing={better}"
+    )
 
 
 def longest_batch(trainer: PodsTrainer, row: Row, tokens: list[int], length: int) -> Tensors:

@@ -21,6 +21,7 @@ def test_the_command_prints_the_first_prompt_and_leaves_nothing(tmp_path):
     assert any(line.startswith("torch ") for line in lines)
     assert any(line.startswith("well formed: ") for line in lines)
     assert any("steps in 60 s of training" in line for line in lines)
+    assert any("; set gradient_checkpointing=" in line for line in lines)
     assert any(line.startswith("c: a step of pods takes ") for line in lines)
     assert not any("evaluate_run.py" in line for line in lines)  # there is no run to evaluate
     assert [path.name for path in work.rglob("*")] == ["runs"]  # was there before

@@ -130,3 +130,25 @@ def test_a_lack_of_memory_names_the_key_of_its_phase(phases, failing, key):
     last = clock.phase(failing) if failing else nullcontext()
     with pytest.raises(OutOfMemory, match=f"lower {key}="), loop.one_line_errors(run), last:
         raise torch.OutOfMemoryError("full")
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_trial_compares_gradient_checkpointing_and_leaves_it_as_it_was(on, capsys):
+    keys = [*SETTINGS, f"gradient_checkpointing={on}"]
+    trainer = build(keys, dataset=rows())
+    trainer.create_optimizer()
+    model = trainer.model_wrapped = trainer.model
+    if on:
+        model.gradient_checkpointing_enable()
+    seen, compute_loss = [], trainer.compute_loss
+
+    def loss_of(*arguments, **keywords):
+        seen.append((model.is_gradient_checkpointing, trainer.shares_prompts))
+        return compute_loss(*arguments, **keywords)
+
+    trainer.compute_loss = loss_of
+    warm_up(trainer, compose(*keys, "trial=true"), lambda name: nullcontext())
+    assert seen == [(on, not on), (True, False), (True, False), (False, True), (False, True)]
+    assert "; set gradient_checkpointing=" in capsys.readouterr().out
+    assert (model.is_gradient_checkpointing, trainer.args.gradient_checkpointing) == (on, on)
+    assert all(p.grad is None for p in model.parameters())
