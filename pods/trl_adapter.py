@@ -131,13 +131,15 @@ class TrlAdapter(trl.GRPOTrainer):
         attention_mask: torch.Tensor,
         logits_to_keep: int,
         batch_size: int | None = None,
+        *further: Any,  # Unsloth gives TRL's keywords by position
         **keys: Any,
     ) -> tuple:
         """As TRL's; with args.lean_update each prompt is computed once, if the model can."""
         compute = super()._get_per_token_logps_and_entropies
         one_token = logits_to_keep + 1 == input_ids.shape[1]  # of each prompt: nothing is shared
         if one_token or not self.shares_prompts:
-            return compute(model, input_ids, attention_mask, logits_to_keep, batch_size, **keys)
+            further = (batch_size, *further)
+            return compute(model, input_ids, attention_mask, logits_to_keep, *further, **keys)
         size = batch_size or len(input_ids)
         logprobs, entropies = [], []
         for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True):
@@ -148,6 +150,8 @@ class TrlAdapter(trl.GRPOTrainer):
                     rows.targets,
                     torch.ones_like(rows.targets),
                     int(rows.completion_mask.sum()),
+                    None,
+                    *further,
                     **keys,
                 )
             logprobs.append(rows.unpacked(values))
