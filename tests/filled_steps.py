@@ -99,7 +99,7 @@ def gradients(folder, loss: str, rows: int, settings: dict[str, Any]) -> list[li
         gradient_accumulation_steps=2 * 4 // rows,
         loss_type=loss,
         optim="sgd",
-        learning_rate=0,
+        learning_rate=1e-30,  # moves no weight
         max_grad_norm=0,
         shuffle_dataset=False,
         save_strategy="no",
