@@ -1,6 +1,6 @@
 """A config file is data. Hydra would run what some keys of its group `hydra` name, and OmegaConf
-would read the environment for ${oc.env:NAME}: neither is taken out of a YAML file, which may be a
-stranger's (docs/files.md). The command line is the user's, who may type both."""
+would read the environment for ${oc.env:NAME}: neither is accepted from a YAML file, which may come
+from a stranger (docs/files.md). The command line is the user's, who may type both."""
 
 import os
 import re
@@ -57,12 +57,15 @@ def refuse_default(file: Path, entry: Any, typed: str) -> None:
     """Raise UserError for an entry of a defaults list that chooses a config of Hydra's own groups,
     except for a launcher or a sweeper, or puts a config elsewhere."""
     (group,) = entry if isinstance(entry, dict) and len(entry) == 1 else [entry]
+    value = entry[group] if isinstance(entry, dict) and len(entry) == 1 else None
     chosen, _, package = str(group).partition("@")
     if (package or None) not in PACKAGES:
         raise UserError(f"{file}: defaults: {group}: @{package} must be _global_; correct it")
     words = chosen.split()
     named = words[-1] if words else ""
-    if re.match(r"[./]*(hydra|\$)", named) and not PLUGINS.fullmatch(" ".join(words)):
+    # A plugin's name is a word: with a folder in it, it would be a file of whoever wrote this one.
+    is_plugin = PLUGINS.fullmatch(" ".join(words)) and re.fullmatch(r"\w+", str(value))
+    if re.match(r"[./]*(hydra|\$)", named) and not is_plugin:
         raise UserError(f"{file}: defaults: sets {named}; {typed}")
 
 

@@ -21,6 +21,7 @@ REFUSED = {  # experiment/theirs.yaml -> what the line names
         "hydra": {"job_logging": {"handlers": {"x": {"()": "logging.NullHandler"}}}}
     },
     "hydra.hydra_logging.version": {"hydra": {"hydra_logging": {"version": 1}}},
+    "/hydra/launcher;": {"defaults": [{"override /hydra/launcher": "../../theirs"}]},
     "hydra.launcher._target_": {"hydra": {"launcher": TARGET}},
     "hydra.launcher.x._target_": {"hydra": {"launcher": {"x": TARGET}}},
     "hydra.launcher.setup": {"hydra": {"launcher": {"setup": ["true"]}}},
