@@ -137,7 +137,9 @@ class TrlAdapter(trl.GRPOTrainer):
         """As TRL's; with args.lean_update each prompt is computed once, if the model can."""
         compute = super()._get_per_token_logps_and_entropies
         one_token = logits_to_keep + 1 == input_ids.shape[1]  # of each prompt: nothing is shared
-        if one_token or not self.shares_prompts:
+        # In an evaluation TRL masks completions that are cut off, all of their tokens.
+        empty = not attention_mask[:, -logits_to_keep:].any(dim=1).all()
+        if one_token or empty or not self.shares_prompts:
             further = (batch_size, *further)
             return compute(model, input_ids, attention_mask, logits_to_keep, *further, **keys)
         size = batch_size or len(input_ids)
@@ -169,7 +171,8 @@ class TrlAdapter(trl.GRPOTrainer):
         kinds = {*(getattr(config, "layer_types", None) or [])} - {"full_attention"}
         return (
             self.args.lean_update
-            and not self.args.gradient_checkpointing
+            and not (self.args.gradient_checkpointing or base.is_gradient_checkpointing)
+            and not self.is_fsdp_enabled  # which may recompute, too
             and not trl.GRPOTrainer.__name__.startswith("Unsloth")
             and not (self._is_vlm or self.aux_loss_enabled or self.args.use_liger_kernel)
             and base.is_backend_compatible()

@@ -263,3 +263,21 @@ def test_prompts_are_not_shared_by_a_model_that_cannot(folder, config):
     del trainer.shares_prompts
     trainer.model = transformers.AutoModelForCausalLM.from_config(config)
     assert not trainer.shares_prompts
+
+
+def test_prompts_are_not_shared_while_a_model_recomputes(folder):
+    """The user's model does so, whatever args say: it would recompute with its own attention."""
+    trainer = trainer_of(folder, lean_update=True)
+    trainer.model.gradient_checkpointing_enable()
+    assert not trainer.shares_prompts
+
+
+def test_completions_of_which_no_token_counts_have_log_probabilities(folder):
+    """An evaluation's that were all cut off, with mask_truncated_completions."""
+    trainer = trainer_of(folder, model=model_of(transformers.Qwen2Config))
+    ids, mask = padded_rows([[5, 6, 7]] * 2, 6)
+    mask[:, -6:] = 0
+    trainer.shares_prompts = True
+    logprobs, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, 6)
+    assert logprobs.shape == (2, 6)
+    assert logprobs.isfinite().all()
