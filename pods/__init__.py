@@ -10,15 +10,16 @@
 Unsloth, if used, must be imported before PodsTrainer: it rewrites the class that this one extends.
 """
 
-import os.path
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-SCRIPT = os.path.basename(sys.argv[0]) if sys.argv else ""
-if SCRIPT in ("train.py", "evaluate_run.py") and find_spec("hydra") is None:
-    sys.exit(f"{SCRIPT}: this Python has no hydra; type: uv run {SCRIPT}")
+SCRIPT = Path(sys.argv[0] if sys.argv else "").resolve()
+OURS = SCRIPT.parent == Path(__file__).resolve().parents[1]  # of this clone
+if OURS and SCRIPT.name in ("train.py", "evaluate_run.py") and find_spec("hydra") is None:
+    sys.exit(f"{SCRIPT.name}: this Python has no hydra; type: uv run {SCRIPT.name}")
 
 if TYPE_CHECKING:
     from pods.trainer import PodsConfig, PodsTrainer

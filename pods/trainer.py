@@ -259,7 +259,7 @@ class PodsTrainer(TrlAdapter):
 
     @property
     def leaves_out_rows(self) -> bool:
-        """Whether rows whose advantage is 0 have no part in a loss, and args.lean_update is on."""
+        """Whether args.lean_update is on, and the loss reads no row whose advantage is 0."""
         bonus = self.entropy_coef or self.use_adaptive_entropy or self.aux_loss_enabled
         reads_all = self.beta or bonus or self.top_entropy_quantile < 1
         has_shape = self.args.use_liger_kernel or self.pad_to_multiple_of

@@ -240,10 +240,11 @@ def run_hydra(command: Command) -> None:
         return run_job(command, config)
 
     run = hydra.main(str(command.folder), command.name, version_base=None)(job)
+    jobs = command.jobs
     try:
         run()
+        jobs = jobs or jobs_of_a_launcher(command)
     finally:
-        jobs = command.jobs or jobs_of_a_launcher(command)
         if command.trains and len(jobs) > 1:
             print(as_typed(sweeps.summary(jobs)))
 

@@ -1,7 +1,7 @@
 """The suite's decoding loop in a TRL script: PodsTrainer(..., sampler=pods.FastSampler).
 
-One prefill a prompt, not n, and the adapter added to a copy of the weights: a step takes about
-two thirds of the time (docs/trl.md). Each completion has its own seed, so it differs from TRL's.
+One prefill a prompt, not n, and the adapter added to a copy of the weights: a step takes 0.6
+of the time (docs/trl.md). Each completion has its own seed, so it differs from TRL's.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class FastSampler(TrlSampler):
                 raise ValueError(f"{key}={getattr(args, key)}: must be above 0 with FastSampler")
 
     def sample(self, wanted: list[tuple[Prompt, int]]) -> list[Rollout]:
-        """Each rollout has a seed made of (seed, step, question, index)."""
+        """Each rollout has a seed made of (seed, generation, question, index)."""
         with self.trainer.generating(partial(self.completions, wanted)):
             return super().sample(wanted)
 
@@ -79,8 +79,7 @@ class FastSampler(TrlSampler):
         """Token ids of a completion of each prompt, and log-probabilities if the algorithm reads
         them."""
         trainer = self.trainer
-        step = trainer.state.global_step
-        requests = requests_of(wanted, prompts, trainer.args.seed, step)
+        requests = requests_of(wanted, prompts, trainer.args.seed, trainer.generation)
         with self.policy() as model:
             completions = decode(
                 model, trainer.processing_class, requests, self.sampling, self.reads_logprobs

@@ -110,14 +110,15 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             every, end = (train.get(key) for key in OF_AXES)
             if not (isinstance(every, float) and isinstance(end, float)):
                 every, end = measured_axes(paths)
+            end = end or figure.budget_seconds
             dataset = only_dataset(paths) or train.get("task.name", figure.dataset)
             return {
                 "dataset": dataset,
                 "metric": figure.metric if dataset == figure.dataset else "ans_acc",
                 "base": [f"base-{train.get('model.name')}"],
                 "grid_seconds": every or figure.grid_seconds,
-                "budget_seconds": end or figure.budget_seconds,
-                "time_unit": next((u for u in LONGEST if (end or 0) <= LONGEST[u]), "hours"),
+                "budget_seconds": end,
+                "time_unit": next((unit for unit in LONGEST if end <= LONGEST[unit]), "hours"),
             }
     return {}
 

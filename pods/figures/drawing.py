@@ -134,9 +134,10 @@ def _how_scored(figure: Figure, settings: dict[str, Any]) -> list[str]:
     how = f"{each} each at temperature {temperature:g}" if temperature else "greedy completions"
     graders = f", graded by {settings['scored.rewards']}" if "scored.rewards" in settings else ""
     clock = settings.get("clock.name", "measured")
+    commit = f", commit {settings['git_commit']}" if settings.get("git_commit") else ""
     seconds = "measured" if clock == "measured" else f"priced by {clock}"
     return [
-        f"{settings['model.name']}, seconds {seconds}, commit {settings['git_commit']}.",
+        f"{settings['model.name']}, seconds {seconds}{commit}.",
         f"{settings['scored.questions']} questions of {figure.dataset}, {how}{graders}.",
     ]
 

@@ -66,6 +66,9 @@ def read(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
             f"runs=[{', '.join(patterns)}]: no file in results_dir={results_dir} matches; run "
             "evaluate_run.py split=validation first"
         )
+    known = chosen_among(results_dir)
+    if known & {path.stem for path in paths}:  # chosen before: fresh seeds may match, too
+        paths = [path for path in paths if path.stem in known or validation_scores(path, metric)]
     scored: dict[str, list[tuple[str, int, float]]] = {}  # by setting: run, seed, accuracy
     configs: dict[str, dict[str, Any]] = {}
     for path in paths:
@@ -95,14 +98,19 @@ def private(key: str) -> bool:
     return key_has("private", key)
 
 
-def final_accuracy(path: Path, metric: str) -> float:
-    """Mean of the last three checkpoints with validation scores."""
-    values = [
-        np.mean(getattr(entry, metric))
+def validation_scores(path: Path, metric: str) -> list[float]:
+    """The accuracy of each checkpoint with validation scores."""
+    return [
+        float(np.mean(getattr(entry, metric)))
         for scores in results.read(path).values()
         for name, entry in scores.datasets.items()
         if VALIDATION.fullmatch(name) and getattr(entry, metric)
     ]
+
+
+def final_accuracy(path: Path, metric: str) -> float:
+    """Mean of the last three checkpoints with validation scores."""
+    values = validation_scores(path, metric)
     if not values:
         raise UserError(
             f"{path}: has no validation scores; run evaluate_run.py run={path.stem} "

@@ -18,7 +18,7 @@ from pods.config.errors import UserError
 from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
 from pods.tasks.gold import Located, after_hashes, boxed, quoted, text_or_number
-from pods.tasks.task import Task, download, say_once
+from pods.tasks.task import TAKEN, Task, download, say_once
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -83,6 +83,11 @@ def define(task: keys.TaskKeys) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read, or the gold function is missing."""
     refuse_unreadable(task)
+    if task.stratify in TAKEN:
+        raise UserError(
+            f"task.stratify={task.stratify}: the name means something else to rewards, so the "
+            "column is not read; rename it"
+        )
     parts = _parts(task)
     gold = GOLDS.get(task.gold)
     if gold is None:
@@ -160,6 +165,10 @@ def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
         for split, rows in splits.items():
             parts[VALIDATION.get(split, split)] = partial(rows_of_hub, f"{source}, {split}", rows)
     if len(parts) > 1 or Path(source).is_dir():
+        if task.test_size and "test" in parts:
+            raise UserError(
+                f"task.test_size={task.test_size}: {source} has its own test split; leave it out"
+            )
         return parts
     (read,) = parts.values()
     # A row that is no object is refused where it is read.

@@ -137,6 +137,11 @@ def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -
             "set at least 1, and give 5 training questions for each"
         )
     if task.name == "own":  # it may get further rows
+        if config.stratify and config.stratify not in dataset.column_names:
+            raise UserError(
+                f"task.stratify={config.stratify}: the source has no such column; set one of "
+                f"{', '.join(dataset.column_names)}"
+            )
         values = dataset[config.stratify] if config.stratify else None
         validation, rest = own.divided_by_digest(dataset["question"], size, values)
     else:
@@ -192,12 +197,12 @@ def read_prompts(
     render = partial(render_for, tokenizer=tokenizer, task=task, model=config.model)
     settings = [kind_of(task), task.model_dump(), config.model.model_dump()]
     columns = rendered(dataset.select_columns("question"), render, tokenizer, settings)
-    # At once each row would be a piece of the table, of some kilobytes.
+    # In one piece, each row would become a chunk of the table, of some kilobytes.
     parts = dataset.with_format("arrow").iter(BATCH)
     table = pyarrow.concat_tables([part.combine_chunks() for part in parts])
     for name in columns.column_names:
         table = table.append_column(name, columns[name])
-    # With a fingerprint of its own: else datasets would hash every token, for half of the start.
+    # A random fingerprint: otherwise datasets hashes every token, half of the time of a start.
     dataset = datasets.Dataset(table, fingerprint=generate_random_fingerprint())
     lengths = pyarrow.compute.list_value_length(columns["prompt_ids"]).to_numpy()
     short = np.flatnonzero(lengths <= config.sampling.max_prompt_length)
@@ -214,9 +219,9 @@ def rendered(
     settings: list,
 ) -> "Table":
     """The columns prompt and prompt_ids of these questions. Those of a large data set are rendered
-    once and lie in the user's cache, outside of the memory.
+    once into the user's cache and memory-mapped.
 
-    settings: what decides of a prompt beside the question and the tokenizer.
+    settings: what else determines a prompt.
     """
     import pyarrow
     import transformers
@@ -242,10 +247,14 @@ def rendered(
     path = user_cache() / f"prompts-{digest.hexdigest()[:32]}.arrow"
     if not path.is_file():
         ranks.say(f"{len(questions)} prompts are tokenized, once, into {path}")
-        remove_old(path.parent, "prompts-*.arrow", seconds=30 * DAY)
-        with replacing(path) as file, pyarrow.ipc.new_file(file, schema) as writer:
-            for batch in batches():
-                writer.write_batch(batch)
+        try:
+            remove_old(path.parent, "prompts-*.arrow", seconds=30 * DAY)
+            with replacing(path) as file, pyarrow.ipc.new_file(file, schema) as writer:
+                for batch in batches():
+                    writer.write_batch(batch)
+        except OSError as error:  # a cluster's home may be full or read-only
+            ranks.say(f"{path}: cannot be written ({error.strerror}); at every start, then")
+            return pyarrow.Table.from_batches(batches(), schema)
     return pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
 
 

@@ -224,7 +224,7 @@ def resume_and_loggers(config: TrainConfig) -> Iterator[str]:
     for name in config.logger:
         if name != "console" and find_spec(name) is None:
             yield f"logger={name}: {name} is not installed; uv pip install {name}"
-        elif name == "wandb":
+        elif name == "wandb" and not config.trial:
             yield from wandb_login()
 
 

@@ -74,7 +74,7 @@ def compare_recomputation(trainer: PodsTrainer, batch: Tensors) -> None:
 
 
 def longest_batch(trainer: PodsTrainer, row: Row, tokens: list[int], length: int) -> Tensors:
-    """TRL's batch of rollouts at the length limits, with made-up tokens; each m have a prompt."""
+    """TRL's batch of made-up rollouts at the length limits; m rollouts share a prompt."""
     special = trainer.processing_class.all_special_ids
     plain = [token for token in tokens if token not in special] or tokens
     logprobs = [0.0] * length if trainer.sampler.keeps_logprobs else None

@@ -61,8 +61,9 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     assert "- algorithm=grpo\n- seed=1\n" in typed
     jobs = [line for line in first.stderr.splitlines() if line.startswith("job ")]
     assert jobs[1].startswith(f"job 2: run={names[1]} (")
-    end = f"sweep: 2 of 2 jobs done\nnext: uv run evaluate_run.py 'run=[{','.join(names)}]'\n"
-    assert first.stdout.endswith(end)
+    lines = first.stdout.splitlines()
+    assert "sweep: 2 of 2 jobs done" in lines
+    assert lines[-1] == f"next: uv run evaluate_run.py 'run=[{','.join(names)}]'"
     (tmp_path / "checkpoints" / names[1] / "checkpoint-2" / "meta.json").unlink()  # as by a kill
     again = processes.run(tmp_path, *keys)
     assert [name for name in names if f"{name}: 2 steps" not in again.stdout] == []

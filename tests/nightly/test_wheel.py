@@ -99,13 +99,13 @@ def script(folder: Path, text: str) -> Path:
 
 def test_the_library_and_a_trl_script_work_beside_a_users_rewards_py(installed, tmp_path):
     """The script is README's, with an own algorithm."""
-    text = TRL_SCRIPT.replace("=50,", "=2,")
-    assert text.count("max_steps=2") == 1
+    text = TRL_SCRIPT.replace("=50,", "=10,")
+    assert text.count("max_steps=10") == 1
     (tmp_path / "halves.py").write_text(HALVES)
     own = text.replace('"sums",', '"sums", algorithm="halves.py:halves",')
     assert own != text
     lines = installed.run(tmp_path, script(tmp_path, LIBRARY + own)).splitlines()
-    assert (tmp_path / "sums" / "checkpoint-2").is_dir()
+    assert (tmp_path / "sums" / "checkpoint-10").is_dir()
     package = str(installed.folder / "environment")
     assert lines[0] == "of the user"
     assert all(path.startswith(package) for path in lines[1].split())

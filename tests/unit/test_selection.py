@@ -85,6 +85,13 @@ def test_what_cannot_be_chosen_is_one_line(sweep, capsys, changes, key):
     assert key in refused(capsys, BEST, *sweep, *changes)
 
 
+def test_fresh_seeds_that_match_too_do_not_enter_the_choice(sweep, tmp_path, capsys):
+    """After train=5 was stopped, the same command goes on."""
+    chosen = printed(capsys, BEST, *sweep).out
+    run_of(tmp_path, "grpo", 3, 0.9, dataset="gsm8k", algorithm="grpo")
+    assert printed(capsys, BEST, *sweep).out == chosen
+
+
 def test_a_choice_by_test_questions_is_refused(sweep, tmp_path, capsys):
     run_of(tmp_path, "pods-9e-3", 0, 0.9, dataset="gsm8k", optimizer={"learning_rate": 9e-3})
     assert "split=validation" in refused(capsys, BEST, *sweep)

@@ -307,6 +307,8 @@ def test_a_split_keeps_the_shares_of_a_column_and_has_its_size(tmp_path):
     assert len({q for part in parts.values() for q in part["problem"]}) == 120
     with pytest.raises(UserError, match=r"^task\.test_size=120: leaves no training question"):
         own(source, test_size=120)
+    with pytest.raises(UserError, match=r"^task\.stratify=prompt: "):
+        own(source, stratify="prompt")
     with pytest.raises(UserError, match=r"^task\.stratify=absent: .* no such column"):
         own(source, stratify="absent")
 
