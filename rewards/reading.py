@@ -12,7 +12,7 @@ from unicodedata import normalize
 
 import numpy as np
 import yaml
-from lark import Lark, Token, Transformer, Tree, v_args
+from lark import Discard, Lark, Token, Transformer, Tree, v_args
 from lark.exceptions import LarkError
 from lark.visitors import Interpreter
 from mpmath import MPContext
@@ -132,7 +132,7 @@ class Amounts(Transformer):
         text = re.sub(r"10\s*\^[\s{]*", "1e", re.sub(r"[,\s}]", "", token.lower()))
         return Fraction(SPELLING["numbers"].get(text.removesuffix("s"), text))
 
-    SPACED = TEN_TO = SCALE = ORDINAL = SPOKEN = NUMBER
+    SPACED = TEN_TO = SCALE = ORDINAL = SPOKEN = TENS = NUMBER
     EXPONENT = int
 
     def WORD(self, token: Token) -> Fraction:
@@ -163,10 +163,19 @@ class Amounts(Transformer):
     def operand(self, amount: tuple) -> Fraction:
         return amount[0]
 
+    def equation(self, *sides: Fraction) -> Any:
+        """16 - 7 = 9 before the last one; a false one is no work."""
+        if len({*sides}) > 1:
+            raise ValueError("false")
+        return Discard
+
     def number(self, *parts: Any) -> tuple | None:
         """In 9 * 2 = 18 both sides are equal."""
         *sides, amount = parts
         return (amount,) if set(sides) <= {amount[0]} else None
+
+    def power(self, amount: tuple, exponent: int) -> tuple:
+        return ((amount[0] ** exponent, amount[1]),)
 
     def compound(self, *amounts: tuple) -> list | None:
         """1 hour and 15 minutes: every amount has a unit."""
@@ -346,6 +355,15 @@ class Entries(Interpreter):
 
     def values(self, child: Tree | Token) -> list:
         return self.visit(child) if isinstance(child, Tree) else [Expression(words(child))]
+
+    def scaled(self, tree: Tree) -> list:
+        """-A, 2A of a matrix A, entry by entry."""
+        *factors, matrix = tree.children
+        for entry in list(matrix.find_data("expression")):
+            for factor in reversed(factors):
+                pair = Tree("mul", [factor, *entry.children])
+                entry.children = [Tree("neg", entry.children) if factor == "-" else pair]
+        return self.visit(matrix)
 
     def relation(self, tree: Tree) -> list:
         """A relation; for 0 < x < 2 a group of two; of S = {1, 2} and x \\in [0, 1] the value."""

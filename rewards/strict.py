@@ -13,6 +13,9 @@ from .tags import last_closed_answer
 SENTENCE = re.compile(  # its end
     r"\.\s+(?=[A-Z])|\n+|\\\\|[,;]\s+(?=(?:so|then|hence|thus|therefore)\b)|\\Rightarrow"
 )
+PERCENT = ord("%")
+BRACKETS = {"<": "()", "\\le": "[]"}
+INFINITY = [read(text, "math") for text in ("\\infty", "-\\infty")]
 CONCLUSION = re.compile(r"(?i)(?:so|thus|hence|therefore|then)\b|.*\b(?:answer|option)\b")
 
 
@@ -51,6 +54,8 @@ def states(answer: str, name: str, gold: Any) -> bool:
 
 def same(answer: tuple, gold: tuple) -> bool:
     """The same number or expression, and the same unit unless one has none."""
+    if (answer[-1], gold[-1]) == (PERCENT, 1) and gold[0] % 1:  # 25% is 1/4; 0.25% is not
+        return answer[0] == 100 * gold[0]
     return answer[0] == gold[0] and (answer[-1] == gold[-1] or 1 in (answer[-1], gold[-1]))
 
 
@@ -61,6 +66,9 @@ def equal(answer: Any, gold: Any) -> bool:
         return answer[:3] == gold[:3]
     if kinds == (Expression, Expression):
         return same(answer, gold)
+    if is_interval(answer) != is_interval(gold):
+        answer, gold = interval(answer), interval(gold)
+        kinds = type(answer), type(gold)
     if kinds == (Group, Group):
         return same_group(answer, gold)
     if Relation not in kinds:
@@ -76,6 +84,9 @@ def is_named(value: Any) -> bool:
 
 def same_group(answer: Group, gold: Group) -> bool:
     """The entries in their order in tuples, intervals and matrices, else in any."""
+    rows = [row.entries for row in gold.entries if isinstance(row, Group) and len(row.entries) == 1]
+    if len(rows) == len(gold.entries) and answer.brackets in ("()", "langlerangle"):
+        gold = Group(answer.brackets, "", [entry for (entry,) in rows])  # a column
     if {answer.brackets, gold.brackets} == {"", "()"}:
         answer, gold = in_order(answer), in_order(gold)
     bare = {answer.brackets, gold.brackets} == {"", "{}"} or (
@@ -83,7 +94,10 @@ def same_group(answer: Group, gold: Group) -> bool:
     )
     if not bare and answer.brackets != gold.brackets:
         return False
-    if len(answer.entries) != len(gold.entries) or len({answer.joiner, gold.joiner} - {""}) == 2:
+    if (
+        len(answer.entries) != len(gold.entries)
+        or len({answer.joiner, gold.joiner} & {"and", "or"}) == 2
+    ):
         return False
     if gold.brackets[:1] in ("(", "[") or gold.brackets[:6] == "langle":
         return all(map(equal, answer.entries, gold.entries))
@@ -94,6 +108,37 @@ def same_group(answer: Group, gold: Group) -> bool:
             return False
         del rest[fitting[0]]
     return True
+
+
+def is_interval(value: Any) -> bool:
+    """Whether it is written as an interval or a union; (2, 3) may be a point."""
+    if not isinstance(value, Group):
+        return False
+    infinite = value.brackets == "()" and INFINITY[0].name in [e.name for e in ends(value)]
+    return infinite or value.brackets in ("cup", "[)", "(]", "[]")
+
+
+def ends(group: Group) -> list[Expression]:
+    return [entry for entry in group.entries if isinstance(entry, Expression)]
+
+
+def interval(value: Any) -> Any:
+    """The interval of an inequality: (2, \\infty) of x > 2; another value as it is."""
+    sides = [value.left.name, value.right.name] if isinstance(value, Relation) else ["infty"]
+    if "infty" not in sides and value.is_solved and value.sign in BRACKETS:
+        left, right = BRACKETS[value.sign]
+        if value.left.name:
+            return Group("(" + right, value.left.name, [INFINITY[1], value.right])
+        return Group(left + ")", value.right.name, [value.left, INFINITY[0]])
+    if not isinstance(value, Group) or value.joiner not in ("and", "or"):
+        return value
+    parts = list(map(interval, value.entries))
+    if not all(isinstance(part, Group) for part in parts) or len({p.joiner for p in parts}) > 1:
+        return value
+    if value.joiner == "or":
+        return Group("cup", "", parts)
+    high, low = sorted(parts, key=lambda part: part.entries[1] is INFINITY[0])
+    return Group(low.brackets[0] + high.brackets[1], low.joiner, [low.entries[0], high.entries[1]])
 
 
 def in_order(group: Group) -> Group:
