@@ -406,7 +406,7 @@ READERS: dict[str, Callable[[Tree], Any]] = {
     "word": lambda tree: tree.children[0].type,
     "date": date,
     "time": time,
-    "code": texts,
+    "code": lambda tree: [SPELLING["numbers"].get(text, text) for text in texts(tree)],
     "range": Amounts().transform,
     "number": Amounts().transform,
     "formula": formula,

@@ -90,7 +90,7 @@ def same_group(answer: Group, gold: Group) -> bool:
     if {answer.brackets, gold.brackets} == {"", "()"}:
         answer, gold = in_order(answer), in_order(gold)
     bare = {answer.brackets, gold.brackets} == {"", "{}"} or (
-        answer.brackets == "" and gold.brackets == "()"
+        (answer.brackets, gold.brackets) == ("", "()") and answer.joiner != "or"
     )
     if not bare and answer.brackets != gold.brackets:
         return False
@@ -114,12 +114,9 @@ def is_interval(value: Any) -> bool:
     """Whether it is written as an interval or a union; (2, 3) may be a point."""
     if not isinstance(value, Group):
         return False
-    infinite = value.brackets == "()" and INFINITY[0].name in [e.name for e in ends(value)]
+    names = [getattr(entry, "name", "") for entry in value.entries]
+    infinite = value.brackets == "()" and "infty" in names
     return infinite or value.brackets in ("cup", "[)", "(]", "[]")
-
-
-def ends(group: Group) -> list[Expression]:
-    return [entry for entry in group.entries if isinstance(entry, Expression)]
 
 
 def interval(value: Any) -> Any:
@@ -130,20 +127,22 @@ def interval(value: Any) -> Any:
         if value.left.name:
             return Group("(" + right, value.left.name, [INFINITY[1], value.right])
         return Group(left + ")", value.right.name, [value.left, INFINITY[0]])
-    if not isinstance(value, Group) or value.joiner not in ("and", "or"):
-        return value
-    parts = list(map(interval, value.entries))
-    if not all(isinstance(part, Group) for part in parts) or len({p.joiner for p in parts}) > 1:
+    parts = list(map(interval, value.entries)) if isinstance(value, Group) else []
+    if {type(part) for part in parts} != {Group} or len({part.joiner for part in parts}) > 1:
         return value
     if value.joiner == "or":
         return Group("cup", "", parts)
-    high, low = sorted(parts, key=lambda part: part.entries[1] is INFINITY[0])
+    below = [part for part in parts if part.entries[0] is INFINITY[1]]
+    above = [part for part in parts if part.entries[-1] is INFINITY[0]]
+    if value.joiner != "and" or (len(parts), len(below), len(above)) != (2, 1, 1):
+        return value
+    low, high = above[0], below[0]
     return Group(low.brackets[0] + high.brackets[1], low.joiner, [low.entries[0], high.entries[1]])
 
 
 def in_order(group: Group) -> Group:
     """(2, 3) of x = 2, y = 3, in the order of the names; another group as it is."""
-    if not all(map(is_named, group.entries)):
+    if group.joiner == "or" or not all(map(is_named, group.entries)):
         return group
     entries = sorted(group.entries, key=lambda entry: entry.left.name)
     return Group("()", "", [entry.right for entry in entries])

@@ -55,14 +55,11 @@ HOSTILE = [
 ]
 
 REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not read yet
-    "彼女は毎日18ドル稼ぎます。",
     "18 more",
-    "They meet 27 miles from A.",
     "a right angle, 90°",
     "20\\text{--}30 minutes",
     "07:30",
     "half past seven in the morning",
-    "4210 in base five",
     "sulfuric acid (H2SO4)",
     "glucose, C6H12O6",
     "Option (D): CCOC(=O)c1cccc(N=C(C)c2ccccc2)c1",
@@ -71,7 +68,6 @@ REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not rea
     "an even function",
     "f(x) \\text{ is even}",
     "even function",
-    "2k+2 \\text{ terms}",
     "Part (a): 12. Part (b): 30.",
     "(0,36) \\setminus \\{9\\}",
 }
@@ -131,7 +127,7 @@ def test_the_shared_pairs(shared):
 
 def test_the_pairs_of_everyday_answers():
     """strict_pairs.jsonl: written after the grammar, by kinds of answers. No wrong one is credited;
-    of the 742 right ones the 19 in REFUSED stay refused."""
+    of the 742 right ones the 15 in REFUSED stay refused."""
     rows = (ROOT / "tests" / "unit" / "strict_pairs.jsonl").read_text().splitlines()
     mistakes = [
         (answer, row["gold"], verdict)
