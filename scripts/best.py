@@ -22,7 +22,7 @@ from pods import registry
 from pods.config import sweeps
 from pods.config.command import CONFIG_DIR, command, compose
 from pods.config.errors import RunFailed, UserError
-from pods.config.keys import Location, Section, Text, typed_as, typed_list, with_quotes
+from pods.config.keys import FUNCTION, Location, Section, Text, typed_as, typed_list, with_quotes
 from pods.config.paths import SUITE, as_typed
 from pods.figures.figure import ACCURACIES
 
@@ -57,7 +57,7 @@ def main(config: BestConfig) -> None:
     fresh = {label: [name_of(words, seed) for seed in seeds] for label, words in typed.items()}
     swept = f"seed={','.join(map(str, seeds))}"
     commands = [f"uv run train.py -m {shlex.join([*words, swept])}" for words in typed.values()]
-    commands += results_of(config, fresh)
+    commands += results_of(config, fresh, trust=any(names_code(s.config) for s in compared))
     close = selection.not_told_apart(best, others)
     if config.as_json:
         content = {"best": best.facts(), "others": [other.facts() for other in others]}
@@ -69,6 +69,12 @@ def main(config: BestConfig) -> None:
             "cannot be told from it. Its accuracy here is too high, because it was chosen by it."
         )
     selection.note(config.results_dir, [name for s in settings for name in s.runs])
+    if baseline is None:
+        print(
+            "baseline=null: no run of the sweep has algorithm=grpo, so the best setting is trained "
+            "alone; set baseline=<a run of the sweep>",
+            file=sys.stderr,
+        )
     if config.train is None:
         if not config.as_json:
             print("next, with fresh seeds:", *map(as_typed, commands), sep="\n  ")
@@ -108,7 +114,17 @@ def name_of(words: list[str], seed: int) -> str:
     return sweeps.name(composed, words, ["seed"], partial(compose, "train"))
 
 
-def results_of(config: BestConfig, fresh: dict[str, list[str]]) -> list[str]:
+def names_code(config: dict[str, Any]) -> bool:
+    """Whether an evaluation of a run with this flat config runs a file of the user's."""
+    values = [
+        value
+        for key, value in config.items()
+        if key == "task.gold" or key.startswith("rewards.functions.")
+    ]
+    return any(FUNCTION in str(value) for value in values)
+
+
+def results_of(config: BestConfig, fresh: dict[str, list[str]], trust: bool) -> list[str]:
     """The commands that score the fresh runs on test questions, and compare them."""
     defaults = yaml.safe_load((CONFIG_DIR / "best.yaml").read_text())
     folders = [(key, str(getattr(config, key))) for key in ("output_dir", "results_dir")]
@@ -117,7 +133,7 @@ def results_of(config: BestConfig, fresh: dict[str, list[str]]) -> list[str]:
     evaluate = ["uv run evaluate_run.py", typed_list("run", names)]
     methods = [f"{label}: [{','.join(map(with_quotes, runs))}]" for label, runs in fresh.items()]
     compare = ["uv run scripts/table.py", shlex.quote(f"runs={{{', '.join(methods)}}}")]
-    evaluate += [typed_as(*folder) for folder in folders]
+    evaluate += [typed_as(*folder) for folder in folders] + ["trust_code=true"] * trust
     compare += [typed_as(*folder) for folder in folders if folder[0] == "results_dir"]
     return [" ".join(evaluate), " ".join(compare)]
 

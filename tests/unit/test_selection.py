@@ -59,6 +59,19 @@ def test_the_commands_train_fresh_seeds_of_the_baseline_and_of_the_best(sweep, c
     assert f"results_dir={sweep[1].partition('=')[2]}" in table
 
 
+def test_a_sweep_with_an_own_reward_and_without_grpo(sweep, tmp_path, capsys):
+    """Its evaluation runs the user's file; that there is no baseline is said."""
+    for seed in range(3):
+        own = {"rewards": {"functions": {"close": "my.py:close"}}, "algorithm": "thin"}
+        run_of(tmp_path, "own", seed, 0.9, ["algorithm=thin"], **own)
+        run_of(tmp_path, "other", seed, 0.1, ["algorithm=dapo"], algorithm="dapo")
+    out, err = printed(capsys, BEST, "runs=[own-*,other-*]", *sweep[1:])
+    train, evaluate, _ = out.splitlines()[-3:]
+    assert "algorithm=thin" in train
+    assert evaluate.endswith(" trust_code=true")
+    assert "baseline=null" in err
+
+
 def test_a_figure_with_runs_of_the_sweep_says_so(sweep, tmp_path, capsys):
     printed(capsys, BEST, *sweep)
     for seed in (3, 4):
