@@ -14,8 +14,6 @@ from pods.config.keys import Location
 from pods.figures.figure import Comparison, FigureConfig
 from pods.files import write_atomic
 
-WIDTH = 100  # characters of a line
-
 
 class TableConfig(FigureConfig, Comparison):
     out_dir: Location
@@ -36,8 +34,8 @@ def main(config: TableConfig) -> None:
         write_atomic(out / "main.csv", table.to_csv(index=False))
         texts = paper.readable(table)
         write_atomic(out / "main.tex", paper.latex(texts, caption, f"tab:{figure.name}"))
-        shown = [texts.to_string(index=False), fill(caption, WIDTH)]
-        shown += [fill(text, WIDTH) for text in paper.sentences(pairs, config.margin)]
+        shown = [texts.to_string(index=False), fill(caption, speedup.WIDTH)]
+        shown += [fill(text, speedup.WIDTH) for text in paper.sentences(pairs, config.margin)]
         text = "\n\n".join(shown) + "\n"
         write_atomic(out / "main.txt", text)
         print(text + str(out))

@@ -18,7 +18,6 @@ NOTE = (
     "Final accuracy: mean of the last three evaluations. [ ]: Student's 95% interval over runs "
     "(differences: paired by seed, else Welch's)."
 )
-SIGNIFICANT = 0.05  # of p values after Holm's correction
 HEADS = {
     "mean_accuracy_minus_baseline": "mean over time minus baseline, points",
     "level_minus_baseline": "final minus baseline, points",
@@ -136,7 +135,7 @@ def sentence(outcome: Outcome, comparisons: int, margin: float | None) -> str:
         runs = f"{difference.runs[1]} and {difference.runs[0]} runs"
     if comparisons > 1:
         runs += f"; p = {outcome.p:.2g} after Holm's correction for {comparisons} comparisons"
-    if outcome.p < SIGNIFICANT:
+    if outcome.p < statistics.SIGNIFICANT:
         side = "higher" if centre > 0 else "lower"
         evidence = f"95 % {low:.1f} to {high:.1f}, {runs}"
         return (

@@ -18,7 +18,6 @@ from pods.figures.statistics import Difference
 from pods.files import write_atomic
 from pods.runs import results
 
-SIGNIFICANT = 0.05  # of p values after Holm's correction
 FILE = "selections.json"  # in results_dir: the runs that settings were chosen among
 VALIDATION = re.compile(r"[^.]+\.validation(\.sample\d+)?")  # a data set, not greedy
 
@@ -75,7 +74,11 @@ def read(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
         train = flat(results.read_settings(path).train or {})
         if not isinstance(train.get("seed"), int):
             raise UserError(f"{path}: is no run of train.py; leave it out of runs")
-        config = {k: v for k, v in train.items() if k not in ("seed", "run") and not private(k)}
+        config = {  # what is of the method, not of the machine
+            name: value
+            for name, value in train.items()
+            if name not in ("seed", "run") and not key_has("private", name)
+        }
         key = json.dumps(config, sort_keys=True)
         configs[key] = config
         accuracy = final_accuracy(path, metric)
@@ -91,11 +94,6 @@ def read(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
         accuracies = np.array(accuracies)
         settings.append(Setting(labels[key], [*names], [*seeds], accuracies, configs[key]))
     return sorted(settings, key=lambda setting: -setting.mean)
-
-
-def private(key: str) -> bool:
-    """Whether a key is of a machine, and of no method."""
-    return key_has("private", key)
 
 
 def validation_scores(path: Path, metric: str) -> list[float]:
@@ -143,7 +141,7 @@ def not_told_apart(best: Setting, others: Sequence[Setting]) -> list[str]:
     corrected for their number (Holm), and one run establishes nothing."""
     raw = {other.label: difference(other, best).p for other in others}
     adjusted = statistics.holm({label: p for label, p in raw.items() if p is not None})
-    return [label for label in raw if not adjusted.get(label, 1.0) < SIGNIFICANT]
+    return [label for label in raw if adjusted.get(label, 1.0) >= statistics.SIGNIFICANT]
 
 
 def table(settings: Sequence[Setting]) -> str:

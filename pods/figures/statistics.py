@@ -10,6 +10,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtr, stdtr, stdtrit
 
 FEWEST_FOR_BAND = 3  # runs
+SIGNIFICANT = 0.05  # of p values after Holm's correction
 LAST = 3  # points whose mean is a run's level; a maximum would grow with the number of points
 SPREADS = np.geomspace(0.01, 3, 48)  # standard deviations of log times that the fit tries
 BEYOND = 3.0  # natural log: the fit tries times up to 20 times beyond the observed ones
