@@ -92,6 +92,40 @@ def refuse_frozen(args: "PodsConfig", model: object, peft_config: object) -> Non
         )
 
 
+def refuse_wrong_gradients(args: "PodsConfig", model: Any) -> None:
+    """Raise ValueError if the loss would pass the adapter a wrong gradient, or none.
+
+    Liger's kernel multiplies the last hidden states with the output matrix and knows nothing of a
+    model that then scales or caps its logits: gradients were 1.6 to 15.6 times too long (TRL 1.13,
+    liger-kernel 0.8.5). Layers that quantise their input, too, pass no gradient to layers below
+    (torchao 0.18: 8 of 12 adapter weights had none)."""
+    import torch
+
+    parameter = next(model.parameters())
+    if args.use_liger_kernel:
+        tokens = torch.arange(8, device=parameter.device)[None]  # one may be the pad, which is 0
+        with torch.no_grad():
+            output = model(input_ids=tokens, output_hidden_states=True)
+            plain = model.get_output_embeddings()(output.hidden_states[-1])
+        if not torch.allclose(plain, output.logits.to(plain.dtype), rtol=1e-2, atol=1e-3):
+            raise ValueError(
+                "use_liger_kernel=true: the model scales or caps its logits, which Liger's loss "
+                "leaves out; leave it out"
+            )
+    quantised = getattr(model.config, "quantization_config", None)
+    if getattr(quantised, "quant_method", None) != "torchao":
+        return
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            row = torch.ones(1, layer.in_features, device=layer.weight.device, requires_grad=True)
+            if not layer(row.to(layer.weight.dtype)).requires_grad:
+                raise ValueError(
+                    f"model: its layer {name} quantises its input, and passes no gradient to the "
+                    "adapters below it; load it in 16 bits, in 4 bits by bitsandbytes, or with a "
+                    "weight-only configuration of torchao"
+                )
+
+
 def refuse_few_rows(args: "PodsConfig", dataset: object) -> None:
     """Raise ValueError for a data set with fewer rows than a step has prompts: TRL would
     sample none of them."""

@@ -30,6 +30,7 @@ from pods.dry_run import (
     refuse_few_rows,
     refuse_frozen,
     refuse_multi_turn,
+    refuse_wrong_gradients,
 )
 from pods.files import write_atomic
 from pods.history import History, remember
@@ -150,6 +151,7 @@ class PodsTrainer(TrlAdapter):
                 quantization_config=quantization_config,
                 peft_config=peft_config,
             )
+        refuse_wrong_gradients(args, self.accelerator.unwrap_model(self.model))
         self.reward_funcs = [
             reward
             if isinstance(reward, torch.nn.Module) or hasattr(reward, "is_checked")  # by train.py

@@ -1,14 +1,17 @@
 """A training that cannot learn is refused, or says so, before it starts."""
 
 from asyncio import CancelledError
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from pods import PodsTrainer
+from pods.dry_run import refuse_wrong_gradients
 from pods.models.policy import load_tokenizer
 from pods.scoring import RewardError, checked
 from pods.training import loop
@@ -155,3 +158,41 @@ def test_moments_of_another_shape_or_not_finite_are_named(tmp_path):
         torch.save({"state": state, "param_groups": []}, tmp_path / "optimizer.pt")
         problem = moments_damage(tmp_path)
         assert problem is reason is None or problem.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "wrong"),
+    [
+        ("Llama", {}, False),
+        ("Gemma2", {}, True),  # caps its logits
+        ("Gemma2", {"final_logit_softcapping": None}, False),
+        ("Granite", {"logits_scaling": 8.0}, True),
+    ],
+)
+def test_ligers_loss_is_refused_where_logits_are_scaled_or_capped(kind, keys, wrong):
+    sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **heads, **keys, pad_token_id=0)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    torch.nn.init.normal_(model.get_output_embeddings().weight, std=2)
+    with pytest.raises(ValueError, match="scales or caps") if wrong else nullcontext():
+        refuse_wrong_gradients(SimpleNamespace(use_liger_kernel=True), model)
+    refuse_wrong_gradients(SimpleNamespace(use_liger_kernel=False), model)
+
+
+class QuantisesItsInput(torch.nn.Linear):
+    def forward(self, rows):
+        return super().forward(rows.detach().round())
+
+
+def test_a_base_that_passes_no_gradient_is_refused():
+    model = AutoModelForCausalLM.from_pretrained(MODEL)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    args = SimpleNamespace(use_liger_kernel=False)
+    model.config.quantization_config = SimpleNamespace(quant_method="torchao")
+    refuse_wrong_gradients(args, model)
+    model.model.layers[0].mlp.down_proj.__class__ = QuantisesItsInput
+    with pytest.raises(ValueError, match=r"layer model\.layers\.0\.mlp\.down_proj quantises"):
+        refuse_wrong_gradients(args, model)
