@@ -163,6 +163,7 @@ class Record:
     batch: Batch
     selection: Selection  # ascending, with advantages; by prompt where TRL's own stand
     rounds: int  # of generation
+    extras: Sequence[dict[str, Any]] = ()  # column -> value of log_extra, of each rollout
 
     def visits(self) -> Iterator[tuple[Prompt, Visit]]:
         """What the history keeps of each prompt."""

@@ -20,8 +20,8 @@ from pods.rollouts import contained
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
 MADE_UP = {  # TRL's arguments, for a call without a trainer
     "trainer_state": SimpleNamespace(global_step=0, epoch=0.0, max_steps=1),
-    "log_extra": lambda *_: None,
-    "log_metric": lambda *_: None,
+    "log_extra": lambda column, values: None,
+    "log_metric": lambda name, value: None,
 }
 
 

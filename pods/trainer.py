@@ -182,6 +182,7 @@ class PodsTrainer(TrlAdapter):
         generation = self.generation
         step, stream = self.next_step(ranks.gather(inputs), generation)
         record = self.driver(step)  # generate, score and select, until the algorithm returns
+        record = replace(record, extras=self.extras)
         self.metrics = summary(record)
         batch, self.newest = self.build_trl_batch(record)  # TRL updates on it, then saves
         self.fresh_used = stream.next - (generation + 1) * step.P
@@ -240,7 +241,7 @@ class PodsTrainer(TrlAdapter):
             [record.prompts[batch.prompt[i]].row["prompt"] for i in mine],
             [record.rollouts[i] for i in mine],
             torch.as_tensor(scores, dtype=torch.float32),
-            [self.extras[i] for i in mine],
+            [record.extras[i] for i in mine],
         )
 
     def set_advantages(self, record: Record, batch: Tensors, padding: int) -> Record:

@@ -14,6 +14,7 @@ TRL builds the tensors; its calls for generation and rewards return our results.
 
 import inspect
 import math
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -56,6 +57,7 @@ class TrlAdapter(trl.GRPOTrainer):
 
     _earlier = 0  # micro-steps before the first that TRL counts
     extras: list[dict[str, Any]]  # column -> value of log_extra, of each rollout of the step so far
+    logged: Metrics  # of log_metric, in the newest step
 
     def train_batch(self, inputs: list[dict]) -> Tensors:
         """TRL's batch of a generation; inputs: a row for each rollout of this rank."""
@@ -95,6 +97,9 @@ class TrlAdapter(trl.GRPOTrainer):
         pending = self._pending_extra_logs
         for column in {*pending, *self._logs["extra"]}:
             if len(pending[column]) != len(prompts):
+                if pending[column]:
+                    text = f"log_extra({column!r}) needs a value for each completion; not logged"
+                    warnings.warn(text, stacklevel=1)  # Python shows it once
                 pending[column] = [None] * len(prompts)
         return table
 
@@ -217,7 +222,11 @@ class TrlAdapter(trl.GRPOTrainer):
             use_vllm=self.use_vllm or corrects,
         ):
             rows = [{"prompt": prompt} for prompt in prompts]
-            return super()._generate_and_score_completions(rows)
+            names = sorted(self._pending_metrics)  # TRL logs their means
+            batch = super()._generate_and_score_completions(rows)
+        means = {f"log_metric/{name}": self._metrics["train"][name][-1] for name in names}
+        self.logged = {name: value for name, value in means.items() if math.isfinite(value)}
+        return batch
 
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:
         """(rollouts, functions) rewards, NaN for None: each rank scores its share."""

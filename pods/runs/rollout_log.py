@@ -23,7 +23,9 @@ def append(path: Path, number: int, step: "Record", texts: str) -> None:
     number: of the step, as in metrics.jsonl.
     texts: which prompts keep their prompt and completions: all, or the first of each step.
     """
-    lines = "".join(json.dumps(record) + "\n" for record in records(number, step, texts))
+    lines = "".join(
+        json.dumps(record, default=str) + "\n" for record in records(number, step, texts)
+    )
     with named_errors(path), open(path, "ab") as file:
         write_through(file, gzip.compress(lines.encode()))
 
@@ -37,6 +39,9 @@ def records(number: int, step: "Record", texts: str) -> Iterator[JsonObject]:
         if texts == "all" or (texts == "first" and p == 0):
             words["prompt"] = prompt.row["prompt"]
             words["completions"] = [step.rollouts[i].text for i in group]
+            extras = [step.extras[i] for i in group] if step.extras else []
+            columns = sorted({name for row in extras for name in row})
+            words |= {f"log_extra/{name}": [row.get(name) for row in extras] for name in columns}
         trained = np.flatnonzero(batch.prompt[kept] == p)  # places of the group's in `kept`
         yield {
             "step": number,

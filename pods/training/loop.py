@@ -296,7 +296,7 @@ class RunCallback(TrainerCallback):
         others = self.trainer.packing()
         if self.trainer.sampler.guard:
             others |= self.trainer.sampler.guard.metrics
-        others |= self.trainer.metrics
+        others |= self.trainer.metrics | self.trainer.logged
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
         was_packed, self.is_packed = self.is_packed, metrics.get("update/packed") != 0
         if was_packed and not self.is_packed:

@@ -4,6 +4,7 @@ uv run train.py rewards.functions.brevity=my_rewards.py:brevity rewards.weights.
 """
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 from pods import ranks
@@ -13,7 +14,13 @@ from pods.config.keys import RewardsKeys, grader, reward_weights
 from pods.rewards import grades, score
 from pods.scoring import MADE_UP, RewardError, call_once, checked
 
-RIGHT = "<think>\n1 + 1 = 2\n</think>\n<answer>\n{answer}\n</answer>"  # of the dry run
+RIGHT = (  # completions of the dry run, in the formats that are most common
+    "<think>\n1 + 1 = 2\n</think>\n<answer>\n{answer}\n</answer>",
+    "<think>1 + 1 = 2</think><answer>{answer}</answer>",
+    "1 + 1 = 2, so \\boxed{{answer}}",
+    "1 + 1 = 2\n#### {answer}",
+    "{answer}",
+)
 
 
 class Rewards:
@@ -57,19 +64,22 @@ class Rewards:
         return grades(completions, answers, self.version, kinds)
 
     def dry_run(self, row: dict[str, Any]) -> None:
-        """Call the user's functions on two made-up completions of a question, one with its gold
-        answer; says which of them gives both the same."""
-        columns = {name: [value, value] for name, value in row.items()}
-        texts = [RIGHT.replace("{answer}", str(row["answer"])), "2"]
-        columns |= {"completions": texts, "completion_ids": [[0], [0]]}
+        """Call the user's functions on made-up completions of a question, without an answer and
+        with its gold answer in several formats; says which of them gives all the same."""
+        texts = ["I do not know", *(form.replace("{answer}", str(row["answer"])) for form in RIGHT)]
+        columns = {name: [value] * len(texts) for name, value in row.items()}
+        columns |= {"completions": texts, "completion_ids": [[0] for _ in texts]}
         columns["prompts"] = columns.pop("prompt")
         for name, path in self.own.items():
             try:
-                first, second = call_once(self.function(name), columns)
-                if first == second and self.weights[name]:
+                first, *others = call_once(self.function(name), columns)
+                # 0 may be right if the function does not look for the gold answer.
+                tells = first or "answer" in signature(load(name, path)).parameters
+                if tells and {*others} == {first} and self.weights[name]:
                     ranks.say(
-                        f"rewards.functions.{name}={path}: {first:g} for the gold answer and for a "
-                        "text without format; rollouts of equal rewards teach nothing"
+                        f"rewards.functions.{name}={path}: {first:g} for a text without an answer "
+                        r"and for the gold answer in <answer>, in \boxed{}, after #### and alone; "
+                        "rollouts whose rewards are all equal teach nothing"
                     )
             except RewardError as error:
                 reason = str(error)

@@ -57,10 +57,24 @@ def test_a_limit_below_the_shortest_answer_is_said(capsys, limit, weight, said):
     assert line.startswith(f"sampling.max_completion_length={limit}: ") == said
 
 
-@pytest.mark.parametrize(("returned", "said"), [("1.0", True), ("float(len(t))", False)])
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("1.0", True),
+        ("float(answer[0] + '.' in t)", True),
+        ("float('7.' in t)", False),  # it may look for something else than the gold answer
+        ("float(len(t))", False),
+        ("float('<answer>7</answer>' in t)", False),  # README's
+        ("float('<answer>\\n7\\n</answer>' in t)", False),  # the format of the system text
+        ("float('boxed{7}' in t)", False),
+        ("float(t.endswith('#### 7'))", False),
+        ("float(t == '7')", False),
+    ],
+)
 def test_a_reward_of_one_value_is_said_by_the_dry_run(tmp_path, capsys, returned, said):
     file = tmp_path / "own.py"
-    file.write_text(f"def function(completions): return [{returned} for t in completions]")
+    columns = ", answer" if "answer[" in returned else ""
+    file.write_text(f"def function(completions{columns}): return [{returned} for t in completions]")
     config = compose("rewards=v2").rewards
     config.functions = {"own": f"{file}:function"}
     rewards = Rewards(config)
