@@ -1,24 +1,18 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
-import errno
-import json
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import yaml
-from hydra.errors import (
-    ConfigCompositionException,
-    MissingConfigException,
-    OverrideParseException,
-)
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from pods.config.errors import UserError, meant, one_line
-from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, typed_as, written
+from pods.config.keys import FUNCTION, NAME, Section, dictionaries, flat, keys, written
 from pods.config.paths import CONFIG_DIR, SUITE, WORLDS
 
 Config = TypeVar("Config", bound=Section)
@@ -47,15 +41,8 @@ OTHER_NAMES = {
     "lora_dropout": "lora.dropout",
     "lora_target_modules": "lora.target_modules",
 }
-RULES = {  # instead of pydantic's words, which are Python's
+RULES = {  # instead of pydantic's words, which are Python's, or a regular expression
     "bool_type": "must be true or false",
-    "float_type": "must be a number, such as 0.5",
-    "int_from_float": "must be a whole number, such as 1",
-    "int_type": "must be a whole number, such as 1",
-    "missing": "has too few values",  # of a list
-    "dict_type": "must be keys with values, {name: value}",
-    "model_type": "must be keys with values, {name: value}",
-    "string_type": "must be a text",
     FUNCTION: "path/to/file.py:function",
     NAME: "must be a folder name without / and without a dot, a bracket or a quote at the start",
 }
@@ -81,34 +68,22 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     if first["type"] == "extra_forbidden":
         key, value = next(iter(flat({key: first["input"]}).items()), (key, {}))
         return f"{key}={written(value)}: unknown; {nearest_key(key, schema)}"
-    key, value = _key_and_value(first["loc"], values)
-    same = [problem for problem in problems if _key_and_value(problem["loc"], values)[0] == key]
-    rules = dict.fromkeys(map(_rule, same))
-    choices = [text for problem in same for text in re.findall(r"'([^']*)'", _expected(problem))]
-    return f"{key}={written(value)}: {', or '.join(rules)}{meant(value, choices)}"
-
-
-def _expected(problem: ErrorDetails) -> str:
-    """The choices of a key, 'a', 'b' or 'c'; nothing of another."""
-    return problem["ctx"]["expected"] if problem["type"] == "literal_error" else ""
+    names, value = [], values
+    for part in first["loc"]:  # items of a list and members of a union are no keys
+        if not isinstance(value, Mapping) or part not in value:
+            break
+        names.append(part)
+        value = value[part]
+    same = [problem for problem in problems if [*problem["loc"]][: len(names)] == names]
+    rules = ", or ".join(dict.fromkeys(map(_rule, same)))
+    choices = re.findall(r"'([^']*)'", rules)
+    return f"{'.'.join(names)}={written(value)}: {rules}{meant(value, choices)}"
 
 
 def _rule(problem: ErrorDetails) -> str:
     """The rule that a value breaks; a text of a wrong form has that of its pattern."""
     kind = problem.get("ctx", {}).get("pattern", problem["type"])
-    rule = RULES.get(kind) or re.sub(r"^\w+ should", "must", problem["msg"])
-    return rule.partition(" after validation")[0]
-
-
-def _key_and_value(location: Sequence[str | int], values: dict[str, Any]) -> tuple[str, Any]:
-    """Key and value of an error, without items of a list and members of a union."""
-    names, value = [], values
-    for part in location:
-        if not isinstance(value, Mapping) or part not in value:
-            break
-        value = value[part]
-        names.append(str(part))
-    return ".".join(names), value
+    return RULES.get(kind) or re.sub(r"^\w+ should", "must", problem["msg"])
 
 
 def is_known(key: str, schema: type[Section]) -> bool:
@@ -150,57 +125,10 @@ def explain(error: BaseException) -> str:
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
             return f"{group}={name}: must be one of {choices}{meant(name, error.options)}"
         case OverrideParseException():
-            key, _, value = error.override.partition("=")
-            typed = in_quotes(key, value)
-            remedy = "no spaces around =, and quotes for the shell"
-            if typed:
-                remedy = f"needs quotes inside quotes: {typed}"
-            return f"{error.override}: cannot be read as key=value; {remedy}"
-        case ConfigCompositionException() if "Could not override" in str(error):
-            key = str(error).split("'")[1]
-            parent = key.rpartition(".")[0] or key
-            return f"{key}: {parent} has no value; set {parent}=<value>"
+            return (
+                f"{error.override}: cannot be read as key=value; no spaces around =, and a value "
+                "with brackets or other signs in quotes inside quotes, 'key=\"value\"'"
+            )
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
-        case OSError() if error.filename is not None:
-            place = error.filename
-            if error.errno == errno.ENOSPC and error.filename2:  # of a copy: its target
-                place = error.filename2
-            return f"{place}: {error.strerror}"
     return one_line(error)
-
-
-def in_quotes(key: str, value: str) -> str | None:
-    """key=value, which Hydra cannot read, with the quotes that it needs; None if none help."""
-    if not re.fullmatch(r"[\w.]+", key) or not value:
-        return None
-    if value[0] not in "[{":
-        return typed_as(key, value)
-    # Names of a dictionary take no quotes of Hydra's; as a text it is read as YAML.
-    is_whole = value[-1] == {"[": "]", "{": "}"}[value[0]]
-    return typed_as(key, words_in_quotes(value)) if is_whole else None
-
-
-def words_in_quotes(value: str) -> str:
-    """A list or a dictionary in YAML, as it was meant: words in quotes where they need them."""
-    value = value.strip()
-    if value[:1] == "[" and value[-1:] == "]":
-        return f"[{', '.join(map(words_in_quotes, split(value[1:-1])))}]"
-    if value[:1] == "{" and value[-1:] == "}":
-        pairs = [entry.partition(":") for entry in split(value[1:-1])]
-        texts = [f"{words_in_quotes(name)}: {words_in_quotes(rest)}" for name, _, rest in pairs]
-        return f"{{{', '.join(texts)}}}"
-    is_plain = re.fullmatch(r"[A-Za-z][\w./*?-]*|[\d.eE+-]+|\"[^\"]*\"", value, re.ASCII)
-    return value if is_plain else json.dumps(value, ensure_ascii=False)
-
-
-def split(text: str) -> list[str]:
-    """The parts between commas that are in no brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "[{") - (character in "]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
