@@ -1,6 +1,5 @@
 """Readers of users' files: JSONL, JSON, CSV, TSV or Parquet in UTF-8."""
 
-import codecs
 import csv
 import io
 import json
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
-UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def rows_of(file: Path) -> Iterator[Located]:
@@ -37,7 +35,7 @@ def rows_of(file: Path) -> Iterator[Located]:
 def json_lines(path: Path, remedy: str = "make it readable") -> Iterator[Located]:
     """The objects of a JSONL file. UserError with `remedy` if the file cannot be read."""
     try:
-        lines = content_of(path).splitlines()
+        lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); {remedy}") from None
     for number, line in enumerate(lines, start=1):
@@ -62,7 +60,7 @@ def objects(file: Path) -> Iterator[Row]:
             as_row([(name, None) for name in batch.schema.names])
             yield from exact(batch)
     elif file.suffix in (".csv", ".tsv"):
-        text = io.StringIO(content_of(file).decode("utf-8-sig"), newline="")
+        text = io.StringIO(file.read_bytes().decode("utf-8-sig"), newline="")
         delimiter = "," if file.suffix == ".csv" else "\t"
         reader = csv.reader(text, delimiter=delimiter, strict=True)
         head = next(reader, [])
@@ -75,14 +73,6 @@ def objects(file: Path) -> Iterator[Row]:
             yield as_row([*zip(head, map(as_written, cells), strict=True)])
     else:
         raise ValueError("unknown ending")
-
-
-def content_of(file: Path) -> bytes:
-    """The content of a text file. Raises OSError, and UserError for UTF-16."""
-    content = file.read_bytes()
-    if content.startswith(UTF16) or 0 in content[:2]:
-        raise UserError(f"{file}: is text in UTF-16; save it as UTF-8")
-    return content
 
 
 def as_row(pairs: list[tuple[str, Any]]) -> Row:

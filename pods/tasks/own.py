@@ -17,7 +17,7 @@ from pods.config import functions, keys
 from pods.config.errors import UserError
 from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
-from pods.tasks.gold import Located, after_hashes, boxed, quoted, text_or_number
+from pods.tasks.gold import Located, after_hashes, boxed, text_or_number
 from pods.tasks.task import TAKEN, Task, download, say_once
 
 if TYPE_CHECKING:
@@ -64,21 +64,6 @@ def local_files(source: str | None) -> dict[str, list[Path]]:
     return {}
 
 
-def columns_of(file: Path) -> list[str]:
-    """The columns of a file by its first row. Raises UserError if it cannot be read."""
-    _, _, row = next(rows_of(file), (None, None, None))
-    if not isinstance(row, dict):
-        raise UserError(f"task.source={file}: has no row with columns; give {READABLE}")
-    return list(row)
-
-
-def columns(task: keys.TaskKeys) -> str:
-    """The columns of a source on this disk, for messages; empty without one."""
-    for file, *_ in local_files(task.source).values():
-        return f": {quoted(columns_of(file))}"
-    return ""
-
-
 def define(task: keys.TaskKeys) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read, or the gold function is missing."""
@@ -104,13 +89,14 @@ def define(task: keys.TaskKeys) -> Task:
         answer=task.answer,
         gold=gold,
         kind=task.kind,
-        remedy="correct the row, task.question, task.answer or task.gold",
+        remedy="correct the row, the line of column names above it, task.question, task.answer or "
+        "task.gold",
     )
 
 
 def refuse_unreadable(task: keys.TaskKeys) -> None:
-    """Raise UserError for a source on this disk that is not there or lacks a column, by the head of
-    its files."""
+    """Raise UserError for a source on this disk that is not there, and for a folder without a file
+    of a split."""
     path = Path(task.source)
     is_local = path.suffix in ENDINGS or path.is_absolute() or task.source.startswith(".")
     if is_local and not path.exists():
@@ -118,37 +104,11 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
             f"task.source={task.source}: no such file or folder (from {Path.cwd()}); "
             "correct the path"
         )
-    files = local_files(task.source)
-    if path.is_dir() and not files:
-        inside = sorted([*path.glob("*"), *path.glob("*/*")])
-        names = [str(file.relative_to(path)) for file in inside if file.suffix in ENDINGS]
-        if any(file.suffix == ".arrow" for file in inside):
-            one = "" if (path / "dataset_info.json").is_file() else "['train']"
-            raise UserError(
-                f"task.source={task.source}: is a folder of save_to_disk; write a file of it, "
-                f'uv run python -c "import datasets; datasets.load_from_disk({str(path)!r})'
-                f"{one}.to_parquet('train.parquet')\""
-            )
+    if path.is_dir() and not local_files(task.source):
         raise UserError(
-            f"task.source={task.source}: has no train.<ending>; its files are "
-            f"{few(names) or 'none'}; give one of them or the folder of one"
+            f"task.source={task.source}: has no train.<ending>; give {READABLE}. Of a folder of "
+            "save_to_disk write one: datasets.load_from_disk(<folder>).to_parquet('train.parquet')"
         )
-    needed = {"question": task.question}
-    if task.gold in GOLDS:
-        needed["answer"] = task.answer
-    if task.stratify:
-        needed["stratify"] = task.stratify
-    for file in chain.from_iterable(files.values()):
-        names = columns_of(file)
-        for key, name in needed.items():
-            if name not in names:
-                head = ""
-                if any(re.search(r"^[\d.,-]+$|\?|.{40}", column) for column in names):
-                    head = "; if that is a row, put a line with the names of the columns above it"
-                raise UserError(
-                    f"task.{key}={name}: {file} has no such column; set one of {quoted(names)}"
-                    f"{head}"
-                )
 
 
 def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
@@ -175,7 +135,7 @@ def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
     rows = (row if isinstance(row, dict) else {} for *_, row in read())
     pairs = [(row.get(task.question), row.get(task.stratify)) for row in rows]
     size = task.test_size or min(LARGEST_TEST, len(pairs) // 5)
-    if size >= len(pairs):
+    if size and size >= len(pairs):
         raise UserError(
             f"task.test_size={size}: leaves no training question of {len(pairs)} in {source}; "
             f"set at most {len(pairs) - 1}"

@@ -45,7 +45,7 @@ def problems(task: keys.TaskKeys) -> Iterator[str]:
     for key, description in own.NEEDED.items():
         value = getattr(task, key)
         if task.name == "own" and not value:
-            yield f"task.{key}={value}: task=own needs it; set {description}{own.columns(task)}"
+            yield f"task.{key}={value}: task=own needs it; set {description}"
     for key in (*own.NEEDED, *own.DIVISION):
         value = getattr(task, key)
         if task.name != "own" and value is not None:

@@ -5,7 +5,6 @@ Types and bounds: tests/unit/test_config.py; rules across keys: tests/unit/test_
 
 import dataclasses
 import functools
-import re
 import runpy
 import shlex
 import sys

@@ -32,7 +32,8 @@ WRONG = {  # overrides: the line
     "budget=3": "budget=3: must be a valid dictionary or instance of BudgetKeys",
     "optimizer.betas=[0.9,x]": 'optimizer.betas=[0.9, "x"]: must be a valid number',
     "optimizer.betas=[0.9,1]": "optimizer.betas=[0.9, 1]: must be less than 1",
-    "lora.target_modules=[]": "lora.target_modules=[]: must have at least 1 item after validation, not 0",
+    "lora.target_modules=[]": "lora.target_modules=[]: must have at least 1 item after validation, "
+    "not 0",
     "sampling.stop=['']": 'sampling.stop=[""]: must have at least 1 character',
     "logger=wanb": "logger=wanb: must be 'console', 'wandb' or 'tensorboard'; did you mean wandb?",
     "seed=abc": "seed=abc: must be a valid integer",

@@ -1,4 +1,4 @@
-"""Files as people have them: duplicate names, narrow floats, mixed columns, UTF-16, snapshots."""
+"""Files as people have them: duplicate names, narrow floats, mixed columns, snapshots."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -104,16 +104,6 @@ def test_a_text_of_a_mixed_column_stays_a_text(tmp_path):
         assert [repr(value) for value in part[name]] == [repr(value) for value in column]
 
 
-@pytest.mark.parametrize("name", ["q.csv", "q.tsv", "q.jsonl"])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf_16_is_named(name, encoding, tmp_path):
-    path = tmp_path / name
-    text = '{"problem": "?"}\n' if name == "q.jsonl" else "problem,solution\n?,1\n"
-    path.write_bytes(text.encode(encoding))
-    with pytest.raises(UserError, match=f"{path}: .*UTF-16.*UTF-8"):
-        own(str(path))
-
-
 def shard(path: Path, start: int, count: int = 4) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     columns = {"problem": [f"{i}?" for i in range(start, start + count)], "solution": [1] * count}
@@ -132,15 +122,6 @@ def test_the_snapshot_of_a_hub_repository_is_read(tmp_path):
     (tmp_path / "data" / "train-00001-of-00003.parquet").unlink()
     with pytest.raises(UserError, match=r"train-00000-of-00003.parquet"):
         own(str(tmp_path))
-
-
-def test_a_folder_without_a_file_of_a_split_names_its_files(tmp_path):
-    shard(tmp_path / "main" / "train-00000-of-00001.parquet", 0)
-    (tmp_path / "questions.csv").touch()
-    with pytest.raises(UserError) as error:
-        own(str(tmp_path))
-    for name in ("main/train-00000-of-00001.parquet", "questions.csv"):
-        assert name in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["dev", "val", "valid", "validation"])
