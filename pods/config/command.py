@@ -297,9 +297,6 @@ def prepared(
 ) -> Any:
     """The typed config of a job, with what follows from its keys and with the name of its run.
     say: print which of the typed keys have another value, and why."""
-    for key, facts in command.schema.model_fields.items():
-        if facts.is_required() and (facts.alias or key) not in composed:
-            raise UserError(f"{key}: has no value; set {key}=<value>")
     reasons = command.resolve(composed)
     if command.trains:
         composed.run = sweeps.name(

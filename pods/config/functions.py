@@ -72,8 +72,6 @@ def load(key: str, value: str) -> Callable:
     if not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"{key}={value}: must be path/to/file.py:function")
     file = file_of(value)
-    if not os.path.isfile(file):
-        raise UserError(f"{key}={value}: no file {path} in {os.getcwd()}; correct the path")
     try:
         function = getattr(_module(file), name, None)
     except FAILURES as error:

@@ -92,7 +92,7 @@ REFUSED = {
     ],
     "prepared": [
         ("train.py clock={fixed:1}", "clock={"),
-        ("train.py ~rule", "rule"),
+        ("train.py ~warm_up", "warm_up: has no value; set warm_up=<value>"),
         ("train.py run=null", "run=null"),
         ("train.py run=[x]", "run="),
         ("train.py seed=4294967296", "seed=4294967296"),

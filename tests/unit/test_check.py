@@ -164,12 +164,11 @@ def test_a_schedule_follows_what_ends_the_run(overrides, follows):
     [
         ("fixed: -1\ngenerate: 0\nupdate: 0", "fixed=-1"),
         ("fixed: 1\ngenerate: 0\nupdates: 0", "updates=0"),
-        ("fixed: 0\ngenerate: 0\nupdate: 0", "every step is free"),
         ("fixed: 1\ngenerate: 0", "update: has no value"),
         ("- 1", "has no prices"),
         ("a: [", "cannot read p.yaml"),
     ],
-    ids=["negative", "misspelt", "all 0", "one is missing", "no prices", "no YAML"],
+    ids=["negative", "misspelt", "one is missing", "no prices", "no YAML"],
 )
 def test_a_price_list_that_cannot_be_used_is_named(tmp_path, text, part):
     (tmp_path / "p.yaml").write_text(text)
