@@ -256,7 +256,7 @@ def jobs_of_a_launcher(command: Command) -> list[sweeps.Job]:
         config = prepared(command, compose(command.name, overrides, command.folder), overrides)
         finished = sweeps.is_finished(config)
         error = "" if finished else "did not finish; the same command goes on with it"
-        jobs.append(sweeps.Job(overrides, config, error, *sweeps.score(config)))
+        jobs.append(sweeps.Job(overrides, config, error))
     return jobs
 
 
@@ -280,8 +280,8 @@ def run_job(command: Command, composed: DictConfig) -> float | None:
         command.check(config, [])
         command.main(config)
         if command.trains and not config.trial:
-            job.score, job.measure = sweeps.score(config)
-        return job.score
+            return sweeps.score(config)
+        return None
     except SystemExit:  # by a signal, after a checkpoint
         job.error = "was stopped; the same command goes on with it"
         raise

@@ -5,8 +5,6 @@ import hashlib
 import json
 import math
 import re
-import shlex
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,8 +40,6 @@ class Job:
     overrides: list[str]
     config: TrainConfig | None = None
     error: str = ""
-    score: float | None = None
-    measure: str = ""  # what the score is
 
     @property
     def line(self) -> str:
@@ -195,46 +191,24 @@ def summary(jobs: list[Job]) -> str:
     failed = [f"{job.title}: {job.error}" for job in jobs if job.error]
     done = [job.config for job in jobs if not job.error]
     lines = [f"sweep: {len(done)} of {len(jobs)} jobs done", *failed]
-    lines += best_setting([job for job in jobs if job.score is not None and not job.error])
     if done:
         lines.append(f"next: {evaluation_of(done)}")
     return "\n".join(lines)
 
 
-def best_setting(jobs: list[Job]) -> list[str]:
-    """A line for the setting with the highest mean score over its seeds, with the command that
-    trains it with others; none if all jobs have one setting. jobs: those with a score."""
-    settings: dict[str, list[Job]] = defaultdict(list)
-    for job in jobs:
-        words = [word for word in job.overrides if not word.startswith(("seed=", "run="))]
-        settings[shlex.join(words)].append(job)
-    if len(settings) < 2:
-        return []
-    means = {words: mean(job.score for job in same) for words, same in settings.items()}
-    best = max(means, key=means.__getitem__)
-    seed = 1 + max(job.config.seed for job in jobs)
-    return [
-        f"best of {len(settings)} settings: {settings[best][0].measure} {means[best]:.3f}, mean of "
-        f"{len(settings[best])}; picking overstates it, so train it with other seeds: "
-        f"uv run train.py -m {best} seed={seed},{seed + 1},{seed + 2}"
-    ]
-
-
 LAST_STEPS = 10  # of the mean reward
 
 
-def score(config: TrainConfig) -> tuple[float | None, str]:
-    """What a sweep compares trainings by, and its name: greedy accuracy of the last evaluation,
-    else sampled accuracy, else the mean reward of the last steps; None without a step."""
+def score(config: TrainConfig) -> float | None:
+    """What a sweeper compares trainings by: greedy accuracy of the last evaluation, else sampled
+    accuracy, else the mean reward of the last steps; None without a step."""
     lines = metric_lines(config)
-    measures = {"eval/greedy_accuracy": "greedy accuracy", "eval/accuracy": "accuracy"}
-    for key, measure in measures.items():
+    for key in ("eval/greedy_accuracy", "eval/accuracy"):
         values = [line[key] for line in lines if key in line]
         if values:
-            return values[-1], measure
+            return values[-1]
     rewards = [line["all/reward_mean"] for line in lines[-LAST_STEPS:] if "all/reward_mean" in line]
-    measure = f"mean reward of the last {len(rewards)} steps"
-    return (mean(rewards), measure) if rewards else (None, "")
+    return mean(rewards) if rewards else None
 
 
 def is_finished(config: TrainConfig) -> bool:
