@@ -122,24 +122,14 @@ def refuse_contradictions(task: str, dataset: "Dataset") -> None:
 
 
 def say_overlap(task: str, training: "Dataset", test: "Dataset") -> None:
-    """Say how many test questions are trained on, and how many of them with another gold answer;
-    letter case and blanks do not count."""
-    known: dict[str, set[str]] = defaultdict(set)
-    for question, answer in zip(training["question"], training["answer"], strict=True):
-        known[folded(question)].add(folded(answer))
-    pairs = zip(map(folded, test["question"]), map(folded, test["answer"]), strict=True)
-    equal = [answer in known[question] for question, answer in pairs if question in known]
-    if equal.count(True):
+    """Say how many test questions are trained on; letter case and blanks do not count."""
+    known = set(map(folded, training["question"]))
+    count = sum(folded(question) in known for question in test["question"])
+    if count:
         ranks.say(
-            f"task={task}: {equal.count(True)} of {len(test)} test questions are training "
-            "questions too; their scores are no test: remove them from one split, or keep each "
-            "question of a single file once"
-        )
-    if equal.count(False):
-        ranks.say(
-            f"task={task}: {equal.count(False)} of {len(test)} test questions are training "
-            "questions with another gold answer; write what tells them apart, such as a passage, "
-            "into the question"
+            f"task={task}: {count} of {len(test)} test questions are training questions too; their "
+            "scores are no test: remove them from one split, keep each question of a single file "
+            "once, or write what tells them apart, such as a passage, into the question"
         )
 
 

@@ -166,14 +166,6 @@ def test_test_questions_that_are_trained_on_are_counted(tmp_path, capsys):
     assert "8 of 8 test questions" in capsys.readouterr().err
 
 
-def test_test_questions_with_another_gold_are_no_repetition(capsys):
-    for split, gold in (("train", "1"), ("test", "2")):
-        write(Path(f"{split}.jsonl"), [{"problem": f"{i}?", "solution": gold} for i in range(8)])
-    load(*OWN, "task.source=.", "task.validation_size=0")
-    (line,) = [x for x in capsys.readouterr().err.splitlines() if "test questions" in x]
-    assert "8 of 8 test questions are training questions with another gold answer" in line
-
-
 def test_a_test_split_that_cannot_be_read_stops_no_training(tmp_path, capsys):
     write_built_in(tmp_path, "gsm8k", "train", [row(f"{i}?") for i in range(20)])
     load("task=gsm8k", f"data_dir={tmp_path}")
