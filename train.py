@@ -71,7 +71,11 @@ def train(config: TrainConfig) -> None:
             from pods.runs import folder as runs
             from pods.tasks import splits
             from pods.training import build, loop, trl_keys
-            from pods.training.check import check_algorithm, say_if_clipped
+            from pods.training.check import (
+                check_algorithm,
+                say_if_clipped,
+                say_if_not_evaluated,
+            )
             from pods.training.rewards import Rewards
 
             trl_keys.refuse_unknown(config)
@@ -81,6 +85,7 @@ def train(config: TrainConfig) -> None:
             rewards = Rewards(config.rewards)
             questions = splits.load_prompts(config, tokenizer, rewards.grade)
             rewards.dry_run(questions[0])
+            say_if_not_evaluated(config)
             say_if_clipped(config, tokenizer, islice(questions, 200))
             check_algorithm(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))

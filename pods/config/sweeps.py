@@ -238,6 +238,8 @@ def evaluation_of(trainings: list[TrainConfig]) -> str:
     defaults = yaml.safe_load((CONFIG_DIR / "evaluate" / "evaluate.yaml").read_text())
     if first.output_dir != defaults["output_dir"]:
         words.append(typed_as("output_dir", first.output_dir))
+    if first.evaluation.split != defaults["split"]:  # best.py and checkpoints=best need it
+        words.append(f"split={first.evaluation.split}")
     if any(code_of(training) for training in trainings):
         words.append("trust_code=true")
     return " ".join(words)

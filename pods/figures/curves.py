@@ -108,8 +108,10 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             if not train:
                 continue
             every, end = (train.get(key) for key in OF_AXES)
-            if not (isinstance(every, float) and isinstance(end, float)):
-                every, end = measured_axes(paths)
+            measured = measured_axes(paths)
+            by_time = isinstance(every, float) and isinstance(end, float)
+            if not by_time or measured[1] < every / 2:  # all ended before the first point
+                every, end = measured
             end = end or figure.budget_seconds
             dataset = only_dataset(paths) or train.get("task.name", figure.dataset)
             return {

@@ -281,6 +281,18 @@ def say_if_clipped(config: TrainConfig, tokenizer: Any, rows: Iterable[Row]) -> 
         )
 
 
+def say_if_not_evaluated(config: TrainConfig) -> None:
+    """Say it if evaluation.questions is set for a run that may end before its first evaluation."""
+    questions, every = config.evaluation.questions, config.evaluation.every_seconds
+    lasts = config.budget.train_seconds if config.max_steps is None else None
+    if questions and not config.trial and (every is None or every > (lasts or 0)):
+        ranks.say(
+            f"evaluation.questions={questions}: the first evaluation comes after "
+            f"evaluation.every_seconds={every or 'null'} of training, and a run that ends before "
+            "has none; set that key below the run's seconds"
+        )
+
+
 def opened_block(row: Row) -> str:
     """The shortest well-formed completion with the gold answer."""
     start = "" if opened(row["prompt"]) else "<think>"

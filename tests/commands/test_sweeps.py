@@ -205,6 +205,9 @@ def test_algorithm_kwargs_of_one_algorithm_in_a_sweep_are_answered_with_what_to_
 
 def test_a_run_of_plain_keys_is_evaluated_by_its_name():
     assert sweeps.evaluation_of([compose("run=a", "output_dir=checkpoints")]).endswith(".py run=a")
+    keys = ("output_dir=checkpoints", "evaluation.split=validation")
+    by_validation = [compose(f"run={run}", *keys) for run in "ab"]
+    assert sweeps.evaluation_of(by_validation).endswith(" 'run=[a,b]' split=validation")
 
 
 AWKWARD = [

@@ -293,6 +293,19 @@ def test_the_seconds_of_two_clocks_are_never_compared(tmp_path):
         read(tmp_path)
 
 
+def test_runs_that_end_before_the_first_point_have_their_own_axis_or_the_remedy(tmp_path, capsys):
+    """checkpoint.every_seconds was longer than the run."""
+    for name in ("grpo-1", "pods-1"):
+        run_file(tmp_path, name, [0.1, 0.2, 0.3], interval=0.5)
+        facts_file(tmp_path, name, checkpoint={"every_seconds": 5.0})
+    axes = curves.axes_of(figure(), tmp_path)
+    assert (axes["grid_seconds"], axes["budget_seconds"]) == (0.5, 1.5)
+    with pytest.raises(Absent):
+        curves.read(figure(grid_seconds=5.0), tmp_path, [])
+    line = "last checkpoint, at 1.5 s, is before the first evaluation point, 5 s; set figure.grid"
+    assert line in capsys.readouterr().err
+
+
 def test_runs_that_saved_by_steps_have_an_axis_of_their_own_times(tmp_path):
     """The slowest run's points and the longest run's end; a fast run is not before the first."""
     for name, pause in {"grpo-1": 0.5, "pods-1": 0.8}.items():

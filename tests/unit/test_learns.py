@@ -15,7 +15,7 @@ from pods.dry_run import refuse_wrong_gradients
 from pods.models.policy import load_tokenizer
 from pods.scoring import RewardError, checked
 from pods.training import loop
-from pods.training.check import say_if_clipped
+from pods.training.check import say_if_clipped, say_if_not_evaluated
 from pods.training.rewards import Rewards
 from tests.configs import compose
 from tests.nightly.test_drop_in import MODEL
@@ -55,6 +55,24 @@ def test_a_limit_below_the_shortest_answer_is_said(capsys, limit, weight, said):
     say_if_clipped(config, load_tokenizer(str(MODEL)), rows)
     line = capsys.readouterr().err
     assert line.startswith(f"sampling.max_completion_length={limit}: ") == said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("questions=9 every_seconds=30", False),  # of 60 s
+        ("questions=9 every_seconds=90", True),
+        ("questions=9 every_seconds=null", True),
+        ("questions=null every_seconds=90", False),
+        ("questions=9 every_seconds=30 max_steps=5", True),  # it may be quicker
+        ("questions=9 every_seconds=90 trial=true", False),
+    ],
+)
+def test_questions_that_no_evaluation_may_ask_are_said(capsys, keys, said):
+    first, second, *others = keys.split()
+    config = compose(f"evaluation.{first}", f"evaluation.{second}", *others)
+    say_if_not_evaluated(config)
+    assert ("below the run's seconds" in capsys.readouterr().err) == said
 
 
 @pytest.mark.parametrize(
