@@ -158,6 +158,7 @@ class TaskKeys(Section):
     gold: Literal["as_is", "after_hashes", "boxed"] | FunctionPath | None = None
     kind: Literal["math", "choice"] | None = None
     test_size: PositiveInt | None = None
+    stratify: Text | None = None
 
 
 class ModelKeys(Section):

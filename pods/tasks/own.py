@@ -18,7 +18,7 @@ from pods.config.errors import UserError
 from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
 from pods.tasks.gold import Located, after_hashes, boxed, text_or_number
-from pods.tasks.task import Task, download, say_once
+from pods.tasks.task import TAKEN, Task, download, say_once
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -36,6 +36,7 @@ VALIDATION = dict.fromkeys(("dev", "val", "valid"), "validation")  # names of a 
 SPLIT_FILE = re.compile(
     r"(train|validation|dev|val|valid|test)(?:-\d+-of-(\d+))?\.(?:jsonl?|[ct]sv|parquet)"
 )
+DIVISION = ("test_size", "stratify")  # keys that may be null
 LARGEST_TEST = 256  # unless test_size says more
 
 
@@ -67,6 +68,11 @@ def define(task: keys.TaskKeys) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read, or the gold function is missing."""
     refuse_unreadable(task)
+    if task.stratify in TAKEN:
+        raise UserError(
+            f"task.stratify={task.stratify}: the name means something else to rewards, so the "
+            "column is not read; rename it"
+        )
     parts = _parts(task)
     gold = GOLDS.get(task.gold)
     if gold is None:
@@ -126,15 +132,17 @@ def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
         return parts
     (read,) = parts.values()
     # A row that is no object is refused where it is read.
-    questions = [row.get(task.question) if isinstance(row, dict) else None for *_, row in read()]
-    size = task.test_size or min(LARGEST_TEST, len(questions) // 5)
-    if size and size >= len(questions):
+    rows = (row if isinstance(row, dict) else {} for *_, row in read())
+    pairs = [(row.get(task.question), row.get(task.stratify)) for row in rows]
+    size = task.test_size or min(LARGEST_TEST, len(pairs) // 5)
+    if size and size >= len(pairs):
         raise UserError(
-            f"task.test_size={size}: leaves no training question of {len(questions)} in {source}; "
-            f"set at most {len(questions) - 1}"
+            f"task.test_size={size}: leaves no training question of {len(pairs)} in {source}; "
+            f"set at most {len(pairs) - 1}"
         )
-    chosen = {*by_digest(questions)[:size]}
-    say_once(f"task=own: {size} of the {len(questions)} questions of {source} are its test split")
+    values = [value for _, value in pairs] if task.stratify else None
+    chosen = {*divided_by_digest([question for question, _ in pairs], size, values)[0]}
+    say_once(f"task=own: {size} of the {len(pairs)} questions of {source} are its test split")
     # The rows are read again: a million of them would fill the memory beside their prompts.
     train = {"train": lambda: (row for i, row in enumerate(read()) if i not in chosen)}
     test = {"test": lambda: (row for i, row in enumerate(read()) if i in chosen)}
@@ -155,6 +163,26 @@ def rows_of_hub(location: str, rows: "Dataset") -> Iterable[Located]:
         return numbered(location, rows)
     batches = rows.with_format("arrow").iter(1000)
     return numbered(location, chain.from_iterable(map(exact, batches)))
+
+
+def divided_by_digest(
+    questions: Sequence[object], size: int, values: Sequence[object] | None = None
+) -> tuple[list[int], list[int]]:
+    """The indices of `size` questions and of the others. values: of a column, whose shares both
+    keep; what rounding leaves goes to the values that lack most."""
+    order = by_digest(questions)
+    if values is None:
+        return order[:size], order[size:]
+    strata: dict[str, list[int]] = defaultdict(list)
+    for i in order:
+        strata[str(values[i])].append(i)
+    shares = {value: size * len(rows) / len(order) for value, rows in strata.items()}
+    counts = {value: int(share) for value, share in shares.items()}
+    lacking = sorted(strata, key=lambda value: (counts[value] - shares[value], value))
+    for value in lacking[: size - sum(counts.values())]:
+        counts[value] += 1
+    chosen = [i for value, rows in strata.items() for i in rows[: counts[value]]]
+    return chosen, sorted({*order} - {*chosen})
 
 
 def by_digest(questions: Sequence[object]) -> list[int]:

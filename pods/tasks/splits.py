@@ -46,7 +46,7 @@ def problems(task: keys.TaskKeys) -> Iterator[str]:
         value = getattr(task, key)
         if task.name == "own" and not value:
             yield f"task.{key}={value}: task=own needs it; set {description}"
-    for key in (*own.NEEDED, "test_size"):
+    for key in (*own.NEEDED, *own.DIVISION):
         value = getattr(task, key)
         if task.name != "own" and value is not None:
             yield f"task.{key}={value}: only task=own has this key; remove it or set task=own"
@@ -56,7 +56,7 @@ def renamed(task: keys.TaskKeys, name: str) -> keys.TaskKeys:
     """The config for another task: prompts as here, without the keys of task=own."""
     if name == task.name:
         return task
-    removed = dict.fromkeys((*own.NEEDED, "test_size"))
+    removed = dict.fromkeys((*own.NEEDED, *own.DIVISION))
     return task.model_copy(update={"name": name, **removed})
 
 
@@ -96,7 +96,7 @@ def load_for(
     if split == "test" or "validation" in facts.splits:
         return read(facts, split, rows_of_split(facts, split, data_dir))
     training = read(facts, "train", rows_of_split(facts, "train", data_dir))
-    return _carved(facts, training, split, task.validation_size)
+    return _carved(facts, training, split, task)
 
 
 def rows_of_split(facts: Task, split: str, data_dir: str | None) -> Iterable[Located]:
@@ -119,8 +119,9 @@ def definition(task: keys.TaskKeys) -> Task:
     return own.define(task) if task.name == "own" else TASKS[task.name]
 
 
-def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
+def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -> "Dataset":
     """The validation questions or the rest of train; of a small file at most a fifth is carved."""
+    most = config.validation_size
     if task.shuffle_seed is not None:
         dataset = dataset.shuffle(seed=task.shuffle_seed)
     count = len(dataset)
@@ -136,10 +137,17 @@ def _carved(task: Task, dataset: "Dataset", split: str, most: int) -> "Dataset":
             "set at least 1, and give 5 training questions for each"
         )
     if task.name == "own":  # it may get further rows
-        order = own.by_digest(dataset["question"])
+        if config.stratify and config.stratify not in dataset.column_names:
+            raise UserError(
+                f"task.stratify={config.stratify}: the source has no such column; set one of "
+                f"{', '.join(dataset.column_names)}"
+            )
+        values = dataset[config.stratify] if config.stratify else None
+        validation, rest = own.divided_by_digest(dataset["question"], size, values)
     else:
         order = np.random.default_rng(VALIDATION_SEED).permutation(count)
-    return dataset.select(sorted(order[:size] if split == "validation" else order[size:]))
+        validation, rest = order[:size], order[size:]
+    return dataset.select(sorted(validation if split == "validation" else rest))
 
 
 def render_for(

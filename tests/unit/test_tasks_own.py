@@ -287,12 +287,25 @@ def test_a_row_without_a_gold_answer_is_left_out_and_counted(tmp_path, capsys):
     assert "2 of 5 rows of train are left out" in capsys.readouterr().err
 
 
-def test_a_file_has_test_and_validation_questions_as_told(tmp_path):
-    source = write(tmp_path / "q.jsonl", rows(120))
-    told = {"test_size": 40, "validation_size": 8}
-    assert [len(own(source, split, **told)) for split in tasks.SPLITS] == [72, 8, 40]
+def levels(part: datasets.Dataset) -> list[int]:
+    return [part["level"][:].count(level) for level in ("easy", "hard")]
+
+
+def test_a_split_keeps_the_shares_of_a_column_and_has_its_size(tmp_path):
+    """90 easy and 30 hard questions."""
+    lines = [{**row, "level": "hard" if i % 4 == 0 else "easy"} for i, row in enumerate(rows(120))]
+    source = write(tmp_path / "q.jsonl", lines)
+    keys = {"stratify": "level", "test_size": 40, "validation_size": 8}
+    parts = {split: own(source, split, **keys) for split in tasks.SPLITS}
+    shares = {split: levels(part) for split, part in parts.items()}
+    assert shares == {"train": [54, 18], "validation": [6, 2], "test": [30, 10]}
+    assert len({q for part in parts.values() for q in part["problem"]}) == 120
     with pytest.raises(UserError, match=r"^task\.test_size=120: leaves no training question"):
         own(source, test_size=120)
+    with pytest.raises(UserError, match=r"^task\.stratify=prompt: "):
+        own(source, stratify="prompt")
+    with pytest.raises(UserError, match=r"^task\.stratify=absent: .* no such column"):
+        own(source, stratify="absent")
 
 
 def test_a_folder_of_save_to_disk_has_a_remedy(tmp_path):
