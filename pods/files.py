@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 import time
 import zlib
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 # How a member of gzip.compress begins, and its length.
 HEAD = re.compile(rb"\x1f\x8b\x08\x00.{4}[\x00\x02\x04]\xff", re.DOTALL)
@@ -111,6 +112,30 @@ def append(path: Path, record: JsonObject) -> None:
         file.seek(max(0, size - 1))
         end = b"" if file.read(1) in (b"", b"\n") else b"\n"
         write_through(file, end + json.dumps(record).encode() + b"\n")
+
+
+class Held(Exception):
+    """Another process has a lock; the text names it."""
+
+
+@contextmanager
+def lock(path: Path, wait: bool = False) -> Iterator[IO[str]]:
+    """Hold the lock of a file, which is freed by the kernel on a kill. Raises OSError, and Held if
+    another process has it, unless this one is to wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = path.read_text() or "another process"
+            if not wait:
+                raise Held(owner) from None
+            print(f"{path.parent}: waits for {owner}", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=file, flush=True)
+        yield file
+        file.truncate(0)
 
 
 @dataclass(frozen=True)

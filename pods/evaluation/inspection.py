@@ -126,20 +126,15 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
 
 def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
     """One question: its visits in training, and its completions at every checkpoint. `question` is
-    an id, or its end (7: gsm8k-test-7), else a part of a stored prompt."""
+    an id, or its end (7: gsm8k-test-7)."""
     known = {record["question_id"] for record in rollouts} | {*answers["question"]}
     ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
-    if not ids:
-        ids = {r["question_id"] for r in rollouts if config.question in r.get("prompt", "")}
-        if ids:
-            text = printable(config.question)
-            print(f"no question has the id {text}; those whose text holds it:")
     visits = [record for record in rollouts if record["question_id"] in ids]
     answers = answers.query("question in @ids")
     if not visits and answers.empty:
         raise UserError(
-            f"question={config.question}: no id, and in no stored prompt, of run={config.run}; "
-            "the rollout log has every prompt with ledger_texts=all"
+            f"question={config.question}: no question of run={config.run} has this id, or one "
+            "that ends with it"
         )
     if visits:
         columns = ["step", "question", "reward", "correct", "kept", "of"]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas
 
-from pods.config.keys import typed_as
-from pods.evaluation.targets import Target
+from pods.evaluation.targets import Store, Target
 from pods.runs.results import GREEDY
 
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all lines agree
@@ -16,32 +15,19 @@ Line = dict[str, str]  # head -> text
 
 
 @dataclass(frozen=True)
-class Best:
-    """The best checkpoint of a run on the validation questions of a task."""
-
-    task: str
-    run: str
-    checkpoint: str
-    correct: float  # share of the completions
-
-
-@dataclass(frozen=True)
 class Scoreboard:
     """The summary that a command shows at its end."""
 
     lines: list[Line]
-    best: list[Best]
     notes: list[str]
     files: list[Path]
     skipped: list[str]  # checkpoints that could not be scored, with reasons
 
 
-def lines(target: Target, by_task: dict[str, Any]) -> list[Line]:
+def lines(store: Store, target: Target, by_task: dict[str, Any]) -> list[Line]:
     """A line for each task and grader, greedy scores beside the sampled ones if both exist;
     by_task: details. Of pass@k only the largest k fits."""
-    run, policy = target.store.folder.name, target.name
-    if target.weights is None:  # the store is named after the base model
-        run, policy = "", run
+    run, policy = ("", store.name) if store.base else (store.name, target.name)
     seconds = target.meta.get("train_seconds")
     table: list[Line] = []
     for task, details in by_task.items():
@@ -82,18 +68,8 @@ def show(boards: Sequence[Scoreboard]) -> None:
         print(", ".join(f"{name} {value}" for name in shared for value in values[name]))
         table = table.sort_values("task", kind="stable")  # the policies of a task together
         print(table.drop(columns=shared).to_string(index=False))
-        notes = ["[ ]: 95 % interval"]
-        best: dict[str, Best] = {}  # by task, over the runs
-        for board in boards:
-            notes += board.notes
-            for own in board.best:
-                best[own.task] = max(best.get(own.task, own), own, key=lambda one: one.correct)
-        for task, one in best.items():
-            notes.append(
-                f"{one.checkpoint}: best on {task}, {one.correct:.1%}; score it once: "
-                f"{typed_as('run', one.run)} split=test checkpoints=best"
-            )
-        print(*dict.fromkeys(notes), sep="\n")
+        notes = [note for board in boards for note in board.notes]
+        print(*dict.fromkeys(["[ ]: 95 % interval", *notes]), sep="\n")
     files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
         print(f"wrote {', '.join(files)}")

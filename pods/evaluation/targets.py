@@ -2,136 +2,137 @@
 
 results/<run>/<checkpoint>/<task>/repeat-<k>.jsonl   a repeat, one record (a line) a question
 results/<run>.json        the summary, in the published schema
-results/<run>.meta.json   what the files were made with; other settings are refused, not mixed
+results/<run>.meta.json   the settings of each task's scores, and the digests of the scored weights
+
+Scores of other settings or weights are never mixed: for a run they are refused, and those of a base
+model go to another file, base-<model>+2.
 """
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from pods.config.errors import UserError
 from pods.config.keys import changes
-from pods.files import write_atomic
+from pods.files import Held, JsonObject, lock, write_atomic
 from pods.runs import checkpoints, results
 
-ByTask = dict[str, tuple[results.Entry, dict[str, Any]]]  # published form, our details
-
-
-class StoredFacts(BaseModel):
-    """The form of results/<run>.meta.json; further facts are in it."""
-
-    tasks: dict[str, dict]  # the settings of their scores
-    weights: dict  # their digests, by checkpoint
-    best: dict = {}  # checkpoint, by task
-
-
-class Store:
-    """The files of one run, or of one base model; UserError if another program wrote them."""
-
-    def __init__(self, results_dir: Path, name: str) -> None:
-        self.folder = results_dir / name
-        self.summary = results_dir / f"{name}.json"
-        self.facts_path = self.summary.with_suffix(".meta.json")
-        self.facts: dict[str, Any] = {"tasks": {}, "weights": {}}
-        if self.summary.exists() or self.facts_path.exists():
-            self.facts = results.facts_of(self.facts_path)
-            self.facts.pop("details", None)  # of a base model: those in the file are the newest
-        try:
-            StoredFacts.model_validate(self.facts)
-        except ValidationError:
-            raise UserError(
-                f"results_dir={results_dir}: {self.summary} was not written by evaluate_run.py "
-                f"({self.facts_path.name} is missing or another's); choose another results_dir"
-            ) from None
-
-    def claim(self, claims: dict[str, dict[str, Any]], facts: dict[str, Any]) -> None:
-        """Note settings and facts: the training's as it is now, the provenance of the first scores.
-        UserError: a task was scored otherwise."""
-        self.facts = {**facts, **self.facts, "train": facts["train"]}
-        for task, settings in claims.items():
-            model = next(iter(self.facts["tasks"].values()), settings).get("model")
-            before = {**settings, "model": model}  # one for all tasks
-            if any(self.folder.glob(f"*/{task}/repeat-*.jsonl")):
-                before = self.facts["tasks"].get(task, before)
-            changed = changes(before, settings)
-            digest = changed.pop("digest", None)  # also differs where another key changes prompts
-            if digest and not changed:
-                name = task.partition(".")[0]
-                source = facts["train"]["task"]["source"] if name == "own" else name
-                raise UserError(
-                    f"results_dir={self.summary.parent}: the questions of {source}, or their "
-                    f"prompts, have changed since {self.folder.name} was scored; restore them, or "
-                    "choose another results_dir"
-                )
-            if changed:
-                raise UserError(
-                    f"results_dir={self.summary.parent}: {task} of {self.folder.name} was scored "
-                    f"with another {', '.join(changed.values())}; "
-                    "ask for the same, or choose another results_dir"
-                )
-            self.facts["tasks"][task] = settings
-
-    def write_facts(self) -> None:
-        """With those that another command has written meanwhile."""
-        for key, value in results.facts_of(self.facts_path).items():
-            if isinstance(value, dict):
-                self.facts[key] = value | self.facts.get(key, {})
-        write_atomic(self.facts_path, json.dumps(self.facts, indent=1) + "\n")
+Settings = dict[str, dict[str, Any]]  # of scores, by task
 
 
 @dataclass(frozen=True)
 class Target:
-    """One policy to score, and the files of its scores; weights: None for the base model."""
+    """One policy to score; weights: None for the base model."""
 
-    store: Store
     name: str = "base"
     step: int = 0
     weights: Path | None = None
     meta: dict[str, Any] = field(default_factory=dict)  # the checkpoint's, for the results
     digest: str = ""  # of the weights
 
-    def repeats(self, task: str) -> list[Path]:
+
+class Store:
+    """The scores of one run, or of a base model: its only policy, of step 0."""
+
+    def __init__(self, results_dir: Path, name: str, base: bool = False) -> None:
+        self.base = base
+        self.name = name
+        self.folder = results_dir / name
+        self.summary = results_dir / f"{name}.json"
+        self.facts_path = self.summary.with_suffix(".meta.json")
+        self.facts = results.facts_of(self.facts_path)
+        self.scores: results.Results = {}
+        details = self.facts.pop("details", {})  # of a base model, whose file has no place for them
+        if self.summary.exists() and base:
+            self.scores[0] = results.read_base(self.summary)
+            self.scores[0].meta = details
+        elif self.summary.exists():
+            self.scores = results.read(self.summary)
+
+    def repeats(self, policy: str, task: str) -> list[Path]:
         """The existing files, repeat-10 after repeat-9."""
-        files = (self.store.folder / self.name / task).glob("repeat-*.jsonl")
+        files = (self.folder / policy / task).glob("repeat-*.jsonl")
         own = [path for path in files if re.fullmatch(r"repeat-\d+", path.stem)]  # no copies
         return sorted(own, key=lambda path: results.run_order(path.name))
 
-    def note_weights(self) -> None:
-        """Note which weights are scored; scores of other weights under this name leave the
-        summary."""
-        store, facts = self.store, self.store.facts
-        if facts["weights"].get(self.name, self.digest) != self.digest:
-            if store.summary.exists():
-                run = results.read(store.summary)
-                run.pop(self.step, None)
-                results.write(store.summary, run)
-            best = facts.get("best", {})
-            facts["best"] = {key: None if best[key] == self.name else best[key] for key in best}
-        facts["weights"][self.name] = self.digest
+    def difference(self, settings: Settings) -> str:
+        """Why scores of these settings cannot be added, in a clause; "" if they can."""
+        if "tasks" not in self.facts and (self.scores or self.facts_path.exists()):
+            return (
+                f"{self.summary} was not written by evaluate_run.py ({self.facts_path.name} is "
+                "missing or another's); move it"
+            )
+        for task, asked in settings.items():
+            changed = changes(self.facts.get("tasks", {}).get(task, asked), asked)
+            if changed:
+                if "digest" in changed:
+                    changed["digest"] = "questions or prompts"
+                others = ", ".join(changed.values())
+                return (
+                    f"{task} of {self.name} was scored with other settings: {others}; restore them"
+                )
+        return ""
 
-    def publish(self, scores: ByTask) -> None:
-        """Put the scores into the summary; details of a base model stand among the facts."""
-        store, path = self.store, self.store.summary
-        if self.weights is None:
-            run = policy = results.read_base(path) if path.exists() else results.Scores()
-            policy.meta = results.facts_of(store.facts_path).get("details", {})
-            store.facts["details"] = policy.meta
-        else:
-            run = results.read(path) if path.exists() else {}
-            policy = run.setdefault(self.step, results.Scores())
-            policy.meta |= self.meta
-        for task, (entry, details) in scores.items():
-            first = next(iter(details["rewards"].values()))  # its numbers are the published ones
-            by_k = {name[5:]: first[name]["mean"] for name in first if name.startswith("pass@")}
-            policy.datasets[task] = entry
-            policy.meta.setdefault("scores", {})[task] = details
-            policy.meta.setdefault("pass@k", {})[task] = by_k
-        store.write_facts()
-        results.write(path, run)
+    def note(self, task: str, settings: dict[str, Any], target: Target) -> None:
+        """Keep how and of which weights a score is made; before its records are written."""
+        tasks, weights = self.facts.setdefault("tasks", {}), self.facts.setdefault("weights", {})
+        if weights.get(target.name, target.digest) != target.digest:  # their records were removed
+            self.scores.pop(target.step, None)
+        tasks[task], weights[target.name] = settings, target.digest
+
+    def add(self, target: Target, task: str, entry: results.Entry, details: JsonObject) -> None:
+        """Put the scores of a policy into the summary."""
+        first = next(iter(details["rewards"].values()))  # its numbers are the published ones
+        by_k = {name[5:]: first[name]["mean"] for name in first if name.startswith("pass@")}
+        policy = self.scores.setdefault(target.step, results.Scores())
+        policy.datasets[task] = entry
+        policy.meta |= target.meta
+        policy.meta.setdefault("scores", {})[task] = details
+        policy.meta.setdefault("pass@k", {})[task] = by_k
+
+    def write_facts(self) -> None:
+        facts = self.facts
+        if self.base and self.scores:
+            facts = facts | {"details": self.scores[0].meta}
+        write_atomic(self.facts_path, json.dumps(facts, indent=1) + "\n")
+
+    def write(self) -> None:
+        """The facts first, so that no summary is ever without them."""
+        if self.scores:
+            self.write_facts()
+            results.write(self.summary, self.scores[0] if self.base else self.scores)
+
+
+@contextmanager
+def held(results_dir: Path, name: str, settings: Settings, base: bool = False) -> Iterator[Store]:
+    """A store that no other process changes in this block, at whose end it is written.
+
+    Of a run, raises UserError if another process has it, or if it has scores of other settings. Of
+    a base model, which many runs share, waits for it, and takes its first file without such scores.
+    """
+    for number in count(1):
+        numbered = name if number == 1 else f"{name}+{number}"
+        try:
+            with lock(results_dir / numbered / ".lock", wait=base):
+                store = Store(results_dir, numbered, base)
+                problem = store.difference(settings)
+                if not problem:
+                    try:
+                        yield store
+                    finally:
+                        store.write()
+                    return
+        except Held as owner:  # of a run
+            problem = f"{owner} scores {name}; wait for it"
+        if not base:
+            raise UserError(
+                f"results_dir={results_dir}: {problem}, or choose another results_dir"
+            ) from None
 
 
 def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
@@ -156,26 +157,42 @@ def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[
         digest = "+".join(f["sha256"] for n, f in files.items() if n.endswith(".safetensors"))
         problem = checkpoints.damage(checkpoint)
         scored = any(records.glob("*/repeat-*.jsonl"))
-        if not problem and scored and store.facts["weights"].get(name) != digest:
+        if not problem and scored and store.facts.get("weights", {}).get(name) != digest:
             problem = f"other weights than {records}; remove that folder"
         if problem:
             problems.append(f"{checkpoint.path}: {problem}")
         else:
-            targets.append(Target(store, name, checkpoint.step, checkpoint.path, meta, digest))
+            targets.append(Target(name, checkpoint.step, checkpoint.path, meta, digest))
     if not targets:
         raise UserError("; ".join(problems) or f"{folder}: has no checkpoint yet; wait for one")
     return targets, problems
 
 
+def best(scores: results.Results, folder: Path, data: str) -> tuple[str, float]:
+    """The checkpoint in a run's folder with the highest share correct on a data set, the earliest
+    of equals, and the share; by the first grader of the newest scores. ("", 0) without one."""
+    graded = {
+        f"checkpoint-{step}": of_step.meta["scores"][data]["rewards"]
+        for step, of_step in scores.items()
+        if data in of_step.datasets and (folder / f"checkpoint-{step}").is_dir()
+    }
+    grader = next(iter([*graded.values()][-1])) if graded else ""
+    shares = {name: by[grader]["correct"]["mean"] for name, by in graded.items() if grader in by}
+    name = max(shares, key=shares.__getitem__, default="")
+    return name, shares.get(name, 0.0)
+
+
 def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
     """The folder of a checkpoint; the best by validation, here or in training, never by test."""
-    path: str | None = f"checkpoint-{name}"
+    path = f"checkpoint-{name}"
     if name == "last":
         path = finished[-1]
     elif name == "best":
+        names = {data for scores in store.scores.values() for data in scores.datasets}
+        data = min((name for name in names if name.startswith(f"{task}.validation")), default="")
         in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
-        path = store.facts.get("best", {}).get(task) or in_training.get("checkpoint")
-    if path is None:
+        path = best(store.scores, folder, data)[0] or in_training.get("checkpoint")
+    if not path:
         raise UserError(
             f"{folder}: no checkpoint has validation scores on {task}; run evaluate_run.py "
             "split=validation, or train with evaluation.split=validation"

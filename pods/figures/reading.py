@@ -65,7 +65,8 @@ def base_point(
 ) -> dict[str, float]:
     """Accuracy and length of the first base file that has the figure's metric, and was scored as
     the run with these settings; {} without one."""
-    paths = (path for pattern in figure.base for path in results.find(folder, [pattern]))
+    paths = (path for pattern in figure.base for path in results.base_files(folder, pattern))
+    others: list[str] = []  # why files are not used
     for path in dict.fromkeys(paths):  # in the order of the patterns
         try:
             base = results.read_base(path)
@@ -77,17 +78,16 @@ def base_point(
         # evaluate_run.py stores pass@k of a base model beside its file, whose schema has no place
         base.meta = base.meta or details or {}
         point = _point(base, figure)
-        others = {
+        differences = sorted(
             f"{key}={value}, there {settings[key]}"
             for key, value in how_scored(path, figure.dataset, [base]).items()
             if settings.get(key, value) != value
-        }
-        if others:
-            warn(f"{path.stem}: {few(sorted(others))}; no point at time 0")
-        elif math.isfinite(point["value"]):
+        )
+        if not differences and math.isfinite(point["value"]):
             return point
-        else:
-            warn(f"{path.stem}: no {figure.dataset} {figure.metric}; no point at time 0")
+        others.append(f"{path.stem}: {few(differences) or f'no {figure.dataset} {figure.metric}'}")
+    for other in others:
+        warn(f"{other}; no point at time 0")
     return {}
 
 

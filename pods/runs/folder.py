@@ -1,7 +1,6 @@
 """A run's folder, checkpoints/<run>/, with its lock, its config and its provenance."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -47,6 +46,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.evaluations = self.path / "evaluations.jsonl"
         self.rollout_log = self.path / "rollouts.jsonl.gz"
+        self._locks = contextlib.ExitStack()
         self.digests: dict[str, str] = {}  # of what the run points to, for its next checkpoints
 
     def __enter__(self) -> "RunFolder":
@@ -54,24 +54,18 @@ class RunFolder:
         return self
 
     def _take(self) -> None:
-        path = self.path / ".lock"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(path, "a")  # noqa: SIM115  held to the end
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed by the kernel on a kill
-        except BlockingIOError as error:
-            owner = path.read_text() or "another process"
+            self._lock = self._locks.enter_context(files.lock(self.path / ".lock"))
+        except files.Held as owner:
             raise UserError(
                 f"run={self.config.run}: {owner} is training in {self.path}; "
                 "wait for it, stop it, or set run=<another name>"
-            ) from error
+            ) from None
         except OSError as error:
             raise UserError(
-                f"output_dir={self.config.output_dir}: no lock {path} ({error.strerror}); "
-                "choose another output_dir"
+                f"output_dir={self.config.output_dir}: no lock {self.path / '.lock'} "
+                f"({error.strerror}); choose another output_dir"
             ) from error
-        self._lock.truncate(0)
-        print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=self._lock, flush=True)
 
     def keep_lock(self) -> None:
         """Take the lock again if its file was removed. RunFailed if another training has the folder
@@ -86,9 +80,7 @@ class RunFolder:
             raise RunFailed(f"{path} was removed, and then: {error}") from error
 
     def __exit__(self, *_: object) -> None:
-        if ranks.is_main():
-            self._lock.truncate(0)
-            self._lock.close()
+        self._locks.close()
 
     @cached_property
     def origin(self) -> dict[str, Any]:

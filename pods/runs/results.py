@@ -20,7 +20,6 @@ from pods.files import JsonObject, write_atomic
 
 META = "meta"
 GREEDY = ".greedy"  # ends the name of a data set that is scored by greedy completions
-MOST_DIGITS = 300  # of a whole number; a longer one is no float
 
 
 def accuracy(value: object) -> object:
@@ -146,6 +145,11 @@ def run_order(name: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
+def base_files(results_dir: Path | str, pattern: str) -> list[Path]:
+    """The files of a base model: of one name, a file for each kind of settings."""
+    return find(results_dir, [pattern]) + find(results_dir, [f"{pattern}+[0-9]*"])
+
+
 def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
     """Result files whose run name matches any of the shell patterns, Run10 after Run9."""
     paths: set[Path] = set()  # a run may match two patterns
@@ -158,7 +162,7 @@ def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
 def _parsed(path: Path | str, schema: Any) -> Any:
     """The content of a file as an instance of `schema`."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"), parse_int=whole)
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
         return TypeAdapter(schema).validate_python(content)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; evaluate_run.py writes it") from None
@@ -172,10 +176,3 @@ def _parsed(path: Path | str, schema: Any) -> Any:
         raise UserError(
             f"{path}: not readable as JSON ({error}); restore it, or delete it and evaluate again"
         ) from error
-
-
-def whole(digits: str) -> int:
-    """A whole number of a file. ValueError for one that is no float."""
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)

@@ -16,7 +16,7 @@ from peft import AutoPeftModelForCausalLM, LoraConfig, PeftConfig, PeftModel, ge
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.engines import Completion, choose
-from pods.evaluation.targets import Store, Target
+from pods.evaluation.targets import Target
 from pods.models.policy import load_tokenizer
 from pods.runs import checkpoints
 from scripts import export
@@ -82,7 +82,7 @@ def assert_base(base: str, capsys: Any) -> None:
 
 def test_the_card_names_a_base_of_the_hub_and_the_price_list_of_its_minutes():
     config = export.ExportConfig.model_construct(run="r", merge=False, checkpoint="last")
-    target = Target(Store(Path("results"), "r"), weights=Path("checkpoints/fake/checkpoint-2"))
+    target = Target(weights=Path("checkpoints/fake/checkpoint-2"))
     training = quickstart_config("model.path=Qwen/Qwen3-0.6B", "clock=l40s", "algorithm=thin")
     card = ModelCard(export.card(config, training, target, "Qwen/Qwen3-0.6B", "prompt"))
     assert card.data.base_model == "Qwen/Qwen3-0.6B"

@@ -52,13 +52,12 @@ def test_a_question_through_all_checkpoints(capsys):
     assert [place.split()[0] for place in places] == [f"checkpoint-{s}" for s in (2, 2, 10, 10)]
     assert all(place.endswith("question 9, gold answer 5: no verdict") for place in places)
     assert out.count("late 10") == 2
-    trained = printed(capsys, INSPECT, "run=r", "question=mixed plus").out
-    assert trained.startswith("no question has the id mixed plus; those whose text holds it:\n")
+    trained = printed(capsys, INSPECT, "run=r", "question=mixed").out
     assert "visits in training: 2" in trained
 
 
-def test_a_question_goes_by_the_number_of_its_id_before_its_text(capsys, run):
-    """Not by every id and prompt that holds the digit."""
+def test_a_question_goes_by_the_number_of_its_id(capsys, run):
+    """Not by every id that holds the digit."""
     texts = [("own-train-7", "8 plus"), ("own-train-17", "9 plus"), ("own-train-8", "7 plus")]
     visits = [record(k, name, [0, 1]) | {"prompt": text} for k, (name, text) in enumerate(texts, 1)]
     rollout_log_file(run, visits)
@@ -71,7 +70,7 @@ def test_a_question_goes_by_the_number_of_its_id_before_its_text(capsys, run):
 def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
     """Ids, gold answers and folders of evaluations may hold any character."""
     hostile = "\x1b]0;title\x07\x1b[31m"
-    rollout_log_file(run, [record(1, f"{hostile}a", [0, 0]) | {"answer": hostile}])
+    rollout_log_file(run, [record(1, f"{hostile}-a", [0, 0]) | {"answer": hostile}])
     folder = tmp_path / "results" / "r"
     (folder / "checkpoint-10" / "arithmetic").rename(folder / "checkpoint-10" / f"{hostile}task")
     (folder / "checkpoint-2").rename(folder / f"checkpoint-2{hostile}")
@@ -85,7 +84,7 @@ def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
     [
         (["run=absent"], "run=absent: no rollout log"),
         (["run=../r"], "run=../r: must be a folder name"),
-        (["run=r", "question=never asked"], "question=never asked: no id, and in no stored prompt"),
+        (["run=r", "question=never asked"], "question=never asked: no question of run=r has this"),
         (["run=r", "most=0"], "most=0: must be greater than 0"),
     ],
     ids=["run", "folder", "question", "most"],

@@ -19,7 +19,6 @@ EDITS = {  # the place of a value in bad-1.json, and another value
     "a greedy accuracy above 1": (("checkpoint-200", "gsm8k.greedy", "ans_acc", 0), 2),
     "pass@k above 1": (("checkpoint-200", "meta", "pass@k", "gsm8k", "2"), 50),
     "400 digits of an accuracy": (("checkpoint-200", "gsm8k", "ans_acc", 0), HUGE),
-    "400 digits of seconds": (("checkpoint-200", "meta", "train_seconds"), HUGE),
     "5000 digits of a step": (("checkpoint-" + "9" * 5000,), {}),
     "scores are a text": (("checkpoint-200", "meta", "scores"), "none"),
     "scores of a data set are a list": (("checkpoint-200", "meta", "scores", "gsm8k"), [1]),
