@@ -150,16 +150,15 @@ class Chunk:
 def chunks(path: Path) -> Iterator[Chunk]:
     """The parts of a file without a torn end; of no file none. One that cannot be read hides no
     later one."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    if not path.is_file():
         return
-    if path.suffix == ".gz":
-        yield from members(content)
-        return
-    lines = content.split(b"\n")[:-1]  # the last is empty, or torn
-    for number, line in enumerate(lines, 1):
-        yield Chunk(f"line {number}", line + b"\n", records_of(line))
+    with open(path, "rb") as file:
+        if path.suffix == ".gz":
+            yield from members(file.read())
+            return
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):  # only the last can be torn
+                yield Chunk(f"line {number}", line, records_of(line))
 
 
 def members(content: bytes) -> Iterator[Chunk]:

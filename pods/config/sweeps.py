@@ -2,11 +2,10 @@
 run may change is in the name only if a sweep is over it."""
 
 import hashlib
-import json
 import math
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -23,6 +22,7 @@ from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import TrainConfig, may_change, typed_as, typed_list, written
 from pods.config.paths import CONFIG_DIR
+from pods.files import JsonObject, stream_lines
 
 # What ${method:} states, beside the source of a user's data and the user's reward functions.
 METHOD = ("algorithm", "algorithm_kwargs", "rule", "advantage")
@@ -202,31 +202,28 @@ LAST_STEPS = 10  # of the mean reward
 def score(config: TrainConfig) -> float | None:
     """What a sweeper compares trainings by: greedy accuracy of the last evaluation, else sampled
     accuracy, else the mean reward of the last steps; None without a step."""
-    lines = metric_lines(config)
+    newest: JsonObject = {}
+    last: deque[JsonObject] = deque(maxlen=LAST_STEPS)
+    for line in metric_lines(config):
+        newest |= line
+        last.append(line)
     for key in ("eval/greedy_accuracy", "eval/accuracy"):
-        values = [line[key] for line in lines if key in line]
-        if values:
-            return values[-1]
-    rewards = [line["all/reward_mean"] for line in lines[-LAST_STEPS:] if "all/reward_mean" in line]
+        if key in newest:
+            return newest[key]
+    rewards = [line["all/reward_mean"] for line in last if "all/reward_mean" in line]
     return mean(rewards) if rewards else None
 
 
 def is_finished(config: TrainConfig) -> bool:
     """Whether a training reached max_steps or its seconds of training."""
-    last = metric_lines(config)[-1:]
+    last = deque(metric_lines(config), maxlen=1)
     steps, seconds = config.max_steps or math.inf, config.budget.train_seconds or math.inf
     return any(line["step"] >= steps or line["train_seconds"] >= seconds for line in last)
 
 
-def metric_lines(config: TrainConfig) -> list[dict[str, Any]]:
+def metric_lines(config: TrainConfig) -> Iterator[JsonObject]:
     """The lines of metrics.jsonl; half a one, of a killed job, is left out."""
-    lines = []
-    with suppress(OSError):
-        text = (Path(config.output_dir) / config.run / "metrics.jsonl").read_text()
-        for line in text.splitlines():
-            with suppress(ValueError):
-                lines.append(json.loads(line))
-    return lines
+    return stream_lines(Path(config.output_dir) / config.run / "metrics.jsonl")
 
 
 def evaluation_of(trainings: list[TrainConfig]) -> str:

@@ -5,8 +5,9 @@ page.html escapes everything that comes from a run.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def step_sections(
                 notes.add(f"Seconds of {run} are priced: {clock['name']}.")
             if config.get("evaluation", {}).get("split") == "validation":
                 of_curves.add(f"Accuracy of {run} is of validation questions.")
-            table = pandas.DataFrame(files.read_lines(output_dir / run / "metrics.jsonl"))
+            table = table_of(files.stream_lines(output_dir / run / "metrics.jsonl"))
             tables.append(table.assign(method=label))
             every = -(-len(table) // POINTS)
             if every > 1:  # smooth, and few enough for a browser
@@ -84,6 +85,15 @@ def step_sections(
         {"title": "Curves", "note": drawn, "picture": drawing.svg(picture)},
         {"title": "Seconds of a step, by phase", "note": note, "rows": phase_rows(steps)},
     ]
+
+
+def table_of(records: Iterator[JsonObject]) -> pandas.DataFrame:
+    """A row for each record. A record takes ten times the memory of its row, so that only some of
+    them are held at once."""
+    tables = [pandas.DataFrame()]
+    while rows := list(islice(records, 1000)):
+        tables.append(pandas.DataFrame(rows))
+    return pandas.concat(tables, ignore_index=True)
 
 
 def saved_config(folder: Path) -> dict[str, Any]:

@@ -200,8 +200,7 @@ class RunCallback(TrainerCallback):
             self.clock.restore(meta["train_seconds"], meta.get("outside_seconds", {}))
 
     def on_train_begin(self, *args: Any, **objects: Any) -> None:
-        for line in ranks.from_main(lambda: files.read_lines(self.folder.metrics)):
-            self.watch(line)
+        self.watch = ranks.from_main(self.watch_earlier_steps)
         self.stop.handle_signals()
         self.clock.watch_stops()
         if self.config.optimizer.schedule_by == "seconds":
@@ -214,6 +213,12 @@ class RunCallback(TrainerCallback):
             with self.clock.phase("warmup"):
                 warm_up(self.trainer, self.config, self.clock.phase)
             self.meter.warmup_peak = dict(self.clock.step_peak)
+
+    def watch_earlier_steps(self) -> Watch:
+        """The watch after the steps of earlier processes; called on the main rank."""
+        for line in files.stream_lines(self.folder.metrics):
+            self.watch(line)
+        return self.watch
 
     def on_step_begin(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
         """Start the clock when all ranks are here, with the learning rate and random states of this

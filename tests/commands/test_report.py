@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pandas import DataFrame, concat
+from pandas.testing import assert_frame_equal
 
 from pods.figures import page
 from tests.fake_run import quickstart_config
@@ -236,3 +237,9 @@ def test_in_a_browser_columns_sort_texts_are_found_and_a_phone_needs_no_scrollin
     assert (facts["hits"], facts["step"], facts["open"]) == (10, "1", 1)
     assert facts["shown"] > 250
     assert facts["inert"]
+
+
+def test_a_table_of_many_steps_is_that_of_all_records():
+    records = [{"step": i} | ({"eval/accuracy": 0.5} if i > 1500 else {}) for i in range(2500)]
+    assert_frame_equal(page.table_of(iter(records)), DataFrame(records))
+    assert page.table_of(iter([])).empty

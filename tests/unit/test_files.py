@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pods.files import append, forget_after, read_lines, write_atomic
+from pods.files import append, forget_after, read_lines, stream_lines, write_atomic
 
 Call = tuple[str, int, int]  # fsync or rename; the file's number, which a rename keeps; its size
 
@@ -187,3 +188,15 @@ def test_a_member_that_grows_without_end_is_left_out(tmp_path, monkeypatch, caps
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"{path}: cannot be read at byte ")
     assert said.count("byte") == 2
+
+
+def test_lines_are_read_one_at_a_time(tmp_path):
+    """A run of 100,000 steps has 120 MB of metrics, which a resume and a report read."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": i, "text": "x" * 999}) + "\n" for i in range(1000)))
+    tracemalloc.start()
+    forget_after(path, 500, range(1, 501))
+    assert [record["step"] for record in stream_lines(path)] == [*range(501)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < path.stat().st_size / 2
