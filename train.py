@@ -80,7 +80,7 @@ def train(config: TrainConfig) -> None:
 
             trl_keys.refuse_unknown(config)
             stack.enter_context(loop.restore_signals())
-            ranks.start()
+            stack.enter_context(ranks.joined())
             tokenizer = load_tokenizer(config.model.path, config.model.pad_token)
             rewards = Rewards(config.rewards)
             questions = splits.load_prompts(config, tokenizer, rewards.grade)
@@ -90,6 +90,7 @@ def train(config: TrainConfig) -> None:
             check_algorithm(config, list(islice(questions, 4 * config.prompts_per_step)))
             folder = stack.enter_context(runs.RunFolder(config))
             start = ranks.from_main(folder.find_start)
+            folder.refuse_unshared(start)
             split = {"questions of the train split": runs.digest_of_questions(questions)}
             folder.compare(start, runs.digests_of_files(config) | split)
             ranks.say(f"loading {config.model.path} for {len(questions)} questions")

@@ -6,18 +6,23 @@ All make the same calls in the same order: one rank decides for all, or answers 
 import atexit
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
-from pods.config.errors import UserError
+from pods.config.errors import RunFailed, UserError
 
 T = TypeVar("T")
 U = TypeVar("U")
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-TIMEOUT = timedelta(minutes=30)  # longest wait for another rank; the launcher ends a run sooner
+TIMEOUT = timedelta(minutes=30)  # longest wait for another rank that gives signs of life
+BEAT = 1.0  # s between two signs of life of a rank
+MISSED = 5  # beats without a sign after which an error is that of a rank that ended
+SILENT = 40  # beats without a sign after which the other ranks end, also without an error
 
 
 def world_size() -> int:
@@ -93,26 +98,85 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
-def start() -> None:
-    """Join the other processes; before anything that gathers."""
+def name(number: int) -> str:
+    """A rank for a message; machines have the numbers of --machine_rank."""
+    return f"rank {number} on machine {number // ranks_of_machine()}"
+
+
+missed: list[int] = []  # by rank: beats without a sign of life; empty with one process
+
+
+def beat(beats: list[int], ends: threading.Event) -> None:
+    """Count this rank's signs of life in the launcher's store, and read those of all into `beats`.
+    Without the store, which is on the first machine, this ends or waits: all ranks are silent."""
+    from torch.distributed import TCPStore
+
+    own, address = rank(), os.environ["MASTER_ADDR"]
+    with suppress(RuntimeError):
+        store = TCPStore(address, number_of_run(), is_master=False, timeout=TIMEOUT)
+        while not ends.wait(BEAT):
+            beats[:] = [store.add(f"beats of {n}", int(n == own)) for n in range(len(beats))]
+
+
+def watch(beats: list[int], ends: threading.Event) -> None:
+    """Count what the ranks missed since their first sign, and end this process if one is silent: no
+    error comes if a machine is switched off. Beats are no seconds: a suspended job misses none."""
+    while max(missed) < SILENT:
+        before = [*beats]
+        if ends.wait(BEAT):
+            return
+        for number, (old, new) in enumerate(zip(before, beats, strict=True)):
+            missed[number] = missed[number] + 1 if old == new > 0 else 0
+    print(f"{lost()} gives no sign of life; run again to resume", file=sys.stderr)
+    os._exit(RunFailed.exit_code)  # the main thread waits in a collective call
+
+
+def lost() -> str | None:
+    """The name of the rank that ended first, if an error in a collective call is due to that."""
+    if missed:
+        time.sleep(2 * MISSED * BEAT)
+    longest = max(missed, default=0)
+    return name(missed.index(longest)) if longest >= MISSED else None
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Join the other processes for this block; before anything that gathers. RunFailed names the
+    rank whose end is the cause of an error."""
     if world_size() == 1:
+        yield
         return
     import torch
     from accelerate import PartialState
 
+    beats, ends = [0] * world_size(), threading.Event()
+    missed[:] = beats
+    for work in (beat, watch):
+        threading.Thread(target=work, args=(beats, ends), daemon=True).start()
     # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
-    if cpu and zero_stage():  # accelerate does not use DeepSpeed with cpu=True
-        state = PartialState(backend="gloo", timeout=TIMEOUT)
-    else:
-        state = PartialState(cpu=cpu, timeout=TIMEOUT)
-    # While Python still runs: the groups' threads abort a process that is already tearing down.
-    atexit.register(state.destroy_process_group)
-    if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
-        torch.serialization.register_package(
-            0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    try:
+        state = PartialState(
+            cpu=cpu and not zero_stage(),  # with cpu=True accelerate does not use DeepSpeed
+            backend="gloo" if cpu else None,
+            timeout=TIMEOUT,
         )
+        # While Python still runs: the groups' threads abort a process that is already tearing down.
+        atexit.register(state.destroy_process_group)
+        if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
+            torch.serialization.register_package(
+                0,
+                lambda _: None,
+                lambda storage, place: storage if place.startswith("cpu:") else None,
+            )
+        yield
+    except RuntimeError as error:
+        if gone := lost():
+            raise RunFailed(f"{gone} ended; run again to resume") from error
+        raise
+    finally:
+        ends.set()
 
 
 def share(items: Sequence[T]) -> list[T]:
@@ -148,6 +212,14 @@ def wait() -> None:
     gather([None])
 
 
+def refuse_difference(value: object, problem: str) -> None:
+    """Raise UserError, on every rank, if a rank has another value than rank 0."""
+    values = gather([value])
+    for number, other in enumerate(values):
+        if other != values[0]:
+            raise UserError(f"{name(number)} {problem}")
+
+
 def from_main(work: Callable[[], T]) -> T:
     """What `work` returns on rank 0, on every rank; its UserError is raised on every rank."""
     outcome: list[T | UserError] = []  # empty on every other rank
@@ -160,9 +232,3 @@ def from_main(work: Callable[[], T]) -> T:
     if isinstance(result, UserError):
         raise result
     return result
-
-
-def lost_a_rank(error: BaseException) -> bool:
-    """Whether a collective call failed because another process is gone."""
-    text = str(error)
-    return world_size() > 1 and any(sign in text for sign in ("gloo", "NCCL", "by peer"))

@@ -320,10 +320,10 @@ class TrlAdapter(trl.GRPOTrainer):
             self.read_state(Path(checkpoint))
 
     def save_state(self, folder: Path) -> None:
-        """Adapter or weights, tokenizer, optimiser, scheduler and random states of this rank."""
+        """Adapter or weights, tokenizer, optimiser, scheduler. Random states are set anew in each
+        step (pods.training.loop.seed_step)."""
         self.save_model(str(folder), _internal_call=True)
         self._save_optimizer_and_scheduler(str(folder))
-        self._save_rng_state(str(folder))
 
     def generate_ids(
         self, prompts: list[list[int]], evaluation: bool = False, greedy: bool = False

@@ -63,15 +63,12 @@ def generation_arguments(config: TrainConfig, ends: list[int], mode: str) -> dic
         generation_kwargs["stop"] = list(keys.stop)
     elif mode == "colocate":
         generation_kwargs["detokenize"] = False  # TRL decodes the ids itself
-    arguments = {
+    return {
         "use_vllm": True,
         "vllm_mode": mode,
         "top_k": keys.top_k or -1,  # vLLM's value for "off"
         "generation_kwargs": generation_kwargs,
-    }
-    if mode == "server":
-        return arguments | {"vllm_server_base_url": "http://127.0.0.1:8000"}  # of `trl vllm-serve`
-    return arguments | {
+        # Only for colocate.
         "vllm_gpu_memory_utilization": config.vllm.gpu_memory_utilization,
         "vllm_enable_sleep_mode": config.vllm.standby,
         "vllm_max_model_length": keys.max_prompt_length + keys.max_completion_length,

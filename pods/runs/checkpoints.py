@@ -26,7 +26,6 @@ TRAINING_STATE = (  # files that only a resume needs; without one of the first t
     "latest",
     "pods_state.json",
     "scheduler.pt",
-    "rng_state*.pth",
     "scaler.pt",
     "global_step*",  # DeepSpeed's, as "latest"
     "zero_to_fp32.py",
@@ -101,7 +100,7 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             reason = refusal.strerror
         if ranks.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
-        if ranks.lost_a_rank(error):  # the disk is not at fault
+        if isinstance(error, RuntimeError) and ranks.lost():  # the disk is not at fault
             raise
         raise OSError(f"{final} could not be written ({reason})") from error
     return final

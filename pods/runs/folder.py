@@ -29,11 +29,6 @@ from pods.runs.results import facts_of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
 
-RESTORED = {  # files of a checkpoint -> what a resume does without them
-    "scheduler.pt": "the learning rate's schedule starts anew",
-    "rng_state*.pth": "random states start anew",
-}
-
 
 class RunFolder:
     """The folder of one run, held by a lock while a training writes to it."""
@@ -111,28 +106,45 @@ class RunFolder:
         for problem in problems:
             ranks.say(f"{problem}; skipped")
         if start is not None:
-            before = start.meta.get("ranks", 1)
-            if before != ranks.world_size():  # each has its part of the state
+            before, now = start.meta.get("ranks", 1), ranks.world_size()
+            if before != now and (start.path / "latest").is_file():
                 raise UserError(
-                    f"{start.path} was written by {before} processes, and this run has "
-                    f"{ranks.world_size()}; launch with --num_processes {before}, "
-                    "or set run=<another name>"
+                    f"{start.path}: each of the {before} processes that wrote it has its part of "
+                    f"DeepSpeed's optimiser state, and this run has {now}; launch with "
+                    f"--num_processes {before}, or set run=<another name>"
                 )
-            self.refuse_changes()
+            self.refuse_changes(before != now)
             self.refuse_shorter(start)
             ranks.say(f"resuming {start.path}")
-            for pattern, effect in RESTORED.items():
-                if (start.path / "optimizer.pt").is_file() and not any(start.path.glob(pattern)):
-                    ranks.say(f"{start.path}: {pattern} is missing; {effect}")
+            if before != now:
+                ranks.say(
+                    f"{before} -> {now} processes: the same prompts in the same order; weights are "
+                    "those of before but for rounding"
+                )
             versions = facts_of(self.meta).get("versions") or {}
             before, now = versions.get("vllm"), installed("vllm").get("vllm")
             if before and now and before != now:  # vLLM 0.32 draws other numbers
                 ranks.say(f"vllm {before} -> {now}: completions of the same seeds may differ")
         return start
 
+    def refuse_unshared(self, start: Checkpoint | None) -> None:
+        """Raise UserError if a rank does not see the file that rank 0 sees: of `start`, or its
+        lock."""
+        path = start.path / "meta.json" if start else self.path / ".lock"
+        text = None
+        with contextlib.suppress(OSError):
+            os.listdir(path.parent)  # NFS asks the server anew
+            text = path.read_text()
+        ranks.refuse_difference(
+            text, f"does not see {path} of rank 0; set output_dir to a folder that both share"
+        )
+
     def compare(self, start: Checkpoint | None, digests: dict[str, str]) -> None:
         """Note digests of what the run points to. UserError if one differs from that in `start`,
         unless resume_changed is set."""
+        ranks.refuse_difference(
+            digests, f"has other {' or '.join(digests)} than rank 0; copy them there"
+        )
         self.digests |= digests
         before = start.meta.get("digests", {}) if start else {}  # an older checkpoint has none
         changed = [name for name in digests if before.get(name, digests[name]) != digests[name]]
@@ -161,8 +173,9 @@ class RunFolder:
                 f"set run=<another name>, or a budget above {seconds:.1f}"
             )
 
-    def refuse_changes(self) -> None:
-        """Raise UserError naming the keys in which the saved config of the run differs."""
+    def refuse_changes(self, other_ranks: bool) -> None:
+        """Raise UserError naming the keys in which the saved config of the run differs; a
+        micro-batch may have another size on another number of ranks."""
         run = self.config.run
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
@@ -177,7 +190,7 @@ class RunFolder:
         for key, change in changed.items():
             if key == "optimizer.schedule_by" and "max_steps" in changed:
                 change += f" by {changed['max_steps']}"
-            if not may_change(key):
+            if not may_change(key) and not (other_ranks and key == "micro_batch_size"):
                 refused.append(change)
         if refused:
             raise UserError(

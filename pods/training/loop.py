@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -385,24 +384,9 @@ def run(loop: RunCallback) -> None:
             name = signal.Signals(loop.stop.signal).name
             cause = "Ctrl-C" if name == "SIGINT" else name
             ranks.say(f"{end}; stopped by {cause}; run again to resume")
-    threading.Thread(target=name_threads, daemon=True).start()
+    ranks.wait()  # for rank 0, which sends its loggers' last lines
     if loop.stop.signal:
         sys.exit(128 + loop.stop.signal)
-
-
-def name_threads() -> None:
-    """Print which threads keep the process alive, if it still is after some seconds."""
-    time.sleep(5)
-    names = [
-        thread.name
-        for thread in threading.enumerate()
-        if not thread.daemon and thread is not threading.main_thread()
-    ]
-    if names:
-        ranks.say(
-            f"the run is saved, but the process cannot end before its threads: {', '.join(names)}; "
-            "end them in your reward function, or stop the process"
-        )
 
 
 @contextmanager
@@ -423,11 +407,6 @@ def one_line_errors(loop: RunCallback) -> Iterator[None]:
         raise
     except OSError as error:
         raise RunFailed(f"{error}; {saves.last()}") from error
-    except RuntimeError as error:
-        if not ranks.lost_a_rank(error):
-            save_finished(loop)
-            raise
-        raise RunFailed(f"another process of the run ended; {saves.last()}") from error
     except BaseException:  # a bug of ours, or what code of the user's raises to end the process
         save_finished(loop)
         ranks.say(saves.last())

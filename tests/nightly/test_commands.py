@@ -72,31 +72,36 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     assert [again.stderr.count(f"step {step} ") for step in (1, 2)] == [0, 1]
 
 
-def test_a_sweep_by_submitit_trains_every_job(tmp_path):
-    """By submitit_local, which takes the keys of submitit_slurm and runs the same job code."""
+def test_jobs_of_submitit_end_one_of_them_after_it_was_queued_again(tmp_path):
+    """By submitit_local, which takes the keys of submitit_slurm and runs the same job code; then an
+    evaluation, a job a run."""
     pytest.importorskip("submitit", reason="needs the dev group")
-    keys = ["hydra/launcher=submitit_local", f"output_dir={tmp_path}", "run=q-m${kept_per_prompt}"]
-    sizes = ["kept_per_prompt=2,4", "micro_batch_size=1", "max_steps=2"]
-    processes.run(tmp_path, "-m", *processes.SMALL, *keys, *sizes)
-    for run in (tmp_path / "q-m2", tmp_path / "q-m4"):
-        assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [1, 2]
-        assert checkpoints.newest_intact(run)[0].step == 2
-    logs = list((tmp_path / ".sweeps").rglob("*_log.out"))
-    assert len(logs) == 2  # a job's own output, and nowhere else than in output_dir
-    assert not (tmp_path / "multirun").exists()
-
-
-def test_a_job_of_submitit_that_is_warned_is_saved_queued_again_and_resumes(tmp_path):
-    pytest.importorskip("submitit", reason="needs the dev group")
-    keys = ["run=q", "hydra/launcher=submitit_local", f"output_dir={tmp_path}", "max_steps=20"]
-    process = processes.Process(tmp_path, "-m", *processes.SMALL, *keys)
-    run = tmp_path / "q"
-    processes.wait_for(lambda: faults.trained(run), [process])
-    (pid,) = re.findall(r"pid (\d+)", (run / ".lock").read_text())
+    launcher, output = "hydra/launcher=submitit_local", f"output_dir={tmp_path}"
+    keys = [launcher, output, "run=q-m${kept_per_prompt}", "max_steps=20"]
+    sizes = ["kept_per_prompt=2,4", "micro_batch_size=1"]
+    process = processes.Process(tmp_path, "-m", *processes.SMALL, *keys, *sizes)
+    runs = [tmp_path / "q-m2", tmp_path / "q-m4"]
+    processes.wait_for(lambda: faults.trained(runs[0]), [process])
+    (pid,) = re.findall(r"pid (\d+)", (runs[0] / ".lock").read_text())
     os.kill(int(pid), signal.SIGUSR2)  # as submitit's controller does before the time limit
     assert process.end() == 0, process.stderr
-    assert [line["step"] for line in files.read_lines(run / "metrics.jsonl")] == [*range(1, 21)]
-    saved = [checkpoint.step for checkpoint in checkpoints.find(run)]
-    (log,) = (tmp_path / ".sweeps").rglob("*_log.err")
-    assert f"resuming {run}/checkpoint-{saved[0]}" in log.read_text()
-    assert len(saved) == 2
+    for run in runs:
+        metrics = files.read_lines(run / "metrics.jsonl")
+        assert [line["step"] for line in metrics] == [*range(1, 21)]
+    saved = [[checkpoint.step for checkpoint in checkpoints.find(run)] for run in runs]
+    assert [len(saved[0]), saved[1]] == [2, [20]]
+    logs = {path.read_text() for path in (tmp_path / ".sweeps").rglob("*_log.err")}
+    assert len(logs) == 2  # a job's own output, and nowhere else than in output_dir
+    resumed = f"resuming {runs[0]}/checkpoint-{saved[0][0]}"
+    assert [resumed in log for log in logs].count(True) == 1
+    assert not (tmp_path / "multirun").exists()
+
+    few = ["checkpoints=last", "questions=4", "repeats=1", "greedy=false", "max_tokens=8"]
+    evaluate = ["-m", "run=q-m2,q-m4", launcher, output, f"results_dir={tmp_path / 'results'}"]
+    scored = []
+    for _ in range(2):
+        processes.run(tmp_path, *evaluate, *few, script="evaluate_run.py")
+        records = (tmp_path / "results").glob("q-*/checkpoint-20/*/repeat-*.jsonl")
+        scored.append({path: (path.stat().st_mtime, path.read_text()) for path in records})
+    assert [len(text.splitlines()) for _, text in scored[0].values()] == [4, 4]
+    assert scored[0] == scored[1]
