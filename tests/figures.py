@@ -76,7 +76,10 @@ def base_file(folder, name, accuracy, dataset="gsm8k"):
 def export_files(folder, name, runs, length_only=""):
     """<name>-acc.csv and <name>-length.csv as wandb exports them: (minutes, value) per run, out of
     order. `length_only` names a run that the accuracy file lacks."""
-    for kind, metric in (("acc", "rewards/accuracy_reward/mean"), ("length", "mean_length")):
+    for kind, metric in (
+        ("acc", "rewards/accuracy_reward/mean"),
+        ("length", "completions/mean_length"),
+    ):
         rows = [
             {"eval/time": 60 * minutes}
             | {f"data/{run} - _step{copy}": 160 * (i + 1) for copy in ("", "__MIN", "__MAX")}
