@@ -7,6 +7,7 @@ statistics would show.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -28,7 +29,7 @@ class Claim:
 
     text: str
     samples: list[list[str]]  # one sample, or two to compare
-    conditions: tuple[str, ...] = ("index >= 0",)
+    conditions: Sequence[str] = ("index >= 0",)
     file: str = "board/report.jsonl"
     value: str = "accuracy"  # column; the evaluations of a run are averaged
     last: int = 0  # of them only so many at the end; 0: all

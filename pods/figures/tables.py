@@ -1,20 +1,6 @@
-"""Numbers with their intervals as the texts of a table, and a table of texts in Markdown."""
-
-import pandas
+"""Numbers with their intervals as the texts of a table."""
 
 from pods.figures.statistics import Difference
-
-
-def markdown(table: pandas.DataFrame) -> str:
-    """An aligned table of texts."""
-    heads = list(table)
-    rows = [heads, ["---"] * len(heads), *table.to_numpy()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def duration(hours: float | None) -> str:

@@ -6,10 +6,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from scipy.stats import ttest_rel
 
-from benchmarks import board, ranking
+from benchmarks import board
 from pods.config import command
 from pods.figures import statistics
 from tests.conftest import ROOT
@@ -21,7 +22,7 @@ def mine(step):
     return list(range(len(batch)))
 """
 SCRIPT = "benchmarks/board.py"
-LINE = {"seed": 0, "budget": 12.0, "clock": "l40s", "commit": "0"}
+LINE = {"seed": 0, "budget": 12.0, "clock": "l40s", "world": "sums", "commit": "0"}
 
 
 def config_of(*overrides):
@@ -51,8 +52,8 @@ def results(arms, **facts):
 )
 def test_a_cell_is_that_of_the_world_or_the_clock_else_of_sums(arm, overrides, expected):
     config = config_of(*overrides)
-    place = config.world if config.clock == "l40s" else config.clock
-    assert [*board.cell_of(config, arm, place)] == expected
+    setting = board.Setting(config.budget, config.clock, config.world)
+    assert {training.cell for training in config.trainings(arm, setting)} == {tuple(expected)}
 
 
 def test_every_arm_has_ten_published_results_at_each_of_its_cells():
@@ -61,11 +62,11 @@ def test_every_arm_has_ten_published_results_at_each_of_its_cells():
     prices = {"h100s": 27.0, "fast_generation": 590.0}
     for name, arm in config.arms.items():
         for place, cell in arm.cells.items():
-            setting = (1200.0, "l40s", place)
+            setting = board.Setting(1200.0, "l40s", place)
             if place in prices:
-                setting = (prices[place], place, "sums")
+                setting = board.Setting(prices[place], place, "sums")
             for seed in board.SEEDS[:10]:
-                assert board.Training(name, cell, seed, *setting) in stored
+                assert board.Training(name, cell, seed, setting) in stored
 
 
 def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, capsys):
@@ -76,11 +77,25 @@ def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, cap
     Path("report.jsonl").write_text(results(arms))
     words = ("my.py:f", "results_dir=.", "budget=12", "seeds=2", "json=true")
     shown = printed(capsys, SCRIPT, *words).out.splitlines()
-    against = json.loads(shown[-1])["against"]
-    assert against["pods"]["difference"] == pytest.approx(10)
-    assert against["pods"]["ci95"] == pytest.approx([10, 10])
-    assert shown[-2] == "my.py:f - pods, temperature 1: +10.0 [+10.0, +10.0]: ahead of pods"
-    assert Path("figures/board-sums.md").read_text().splitlines() == shown[:-3]
+    result = json.loads(shown[-1])
+    for differences in (result["against"], result["greedy"]):
+        assert differences["pods"]["difference"] == pytest.approx(10)
+        assert differences["pods"]["ci95"] == pytest.approx([10, 10])
+        assert differences["grpo"]["difference"] == pytest.approx(20)
+    table = pandas.read_csv("figures/board-sums.csv").set_index(["metric", "arm", "minus"])
+    assert table["difference"]["accuracy", "pods", "pods"] == 0
+    assert table.loc["greedy", "my.py:f", "pods"].tolist() == pytest.approx([60, 10, 10, 10, 0])
+    assert len(shown) == 1 + len(table) + 1, "heads, rows, JSON"
+
+
+def test_one_seed_has_no_interval(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cell = [16, 4, 2, 2e-3]
+    arms = {"grpo": ([16, 4, 4, 2e-3], 0.4), "pods": (cell, 0.5), "my.py:f": (cell, 0.6)}
+    Path("report.jsonl").write_text(results(arms))
+    words = ("my.py:f", "results_dir=.", "budget=12", "seeds=1", "json=true")
+    *_, last = printed(capsys, SCRIPT, *words).out.splitlines()
+    assert json.loads(last)["against"]["pods"] == {"difference": pytest.approx(10), "ci95": None}
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_of_comparisons():
@@ -100,22 +115,14 @@ def test_the_family_of_a_p_value_is_a_pair_of_arms_in_all_variants_and_prices():
                 (t.seed, np.mean(row["accuracy"]))
                 for t, row in stored.items()
                 if (t.arm, t.cell) == (arm, cell) and t.seed < 110
-                if place == (t.world if t.clock == "l40s" else t.clock)
+                if place == t.setting.place
             ]
             sides.append([accuracy for _, accuracy in sorted(rows)])
         raw[place] = ttest_rel(*sides).pvalue
-    adjusted = board.adjusted_p_values(config, stored, ["pods"], "accuracy")
+    here = board.Setting(1200.0, "l40s", "sums")
+    row = board.compare(config, stored, "accuracy", "pods", "grpo", here)
     assert len(raw) == 8
-    assert adjusted == {("pods", "grpo"): pytest.approx(statistics.holm(raw)["sums"])}
-
-
-def test_one_seed_has_no_number_without_an_interval():
-    accuracies = {arm: np.full((1, 12), 0.5) for arm in ("grpo", "pods", "mine")}
-    cells = dict.fromkeys(accuracies, ranking.Cell(1, 2, 2, 1e-3))
-    assert ranking.table(cells, accuracies, {}).count("- (one seed)") == 6
-    assert ranking.sentence("mine", accuracies, None).endswith(
-        "- (one seed): cannot be told from pods"
-    )
+    assert row["p"] == pytest.approx(statistics.holm(raw)["sums"])
 
 
 def test_a_function_that_fails_is_named_before_anything_trains(tmp_path, monkeypatch, capsys):
@@ -130,15 +137,16 @@ def test_a_function_that_fails_is_named_before_anything_trains(tmp_path, monkeyp
 def test_after_a_training_that_fails_no_further_one_starts(tmp_path, monkeypatch):
     started = []
 
-    def train(config, lock, training):
+    def train(config, training):
         started.append(training.seed)
         raise board.UserError("fails")
 
     monkeypatch.setattr(board, "train", train)
     monkeypatch.setattr(board, "try_out", lambda words: None)
     config = config_of("jobs=1", f"output_dir={tmp_path}", f"results_dir={tmp_path}")
-    cell = ranking.Cell(1, 2, 2, 1e-3)
-    wanted = [board.Training("pods", cell, seed, 12.0, "l40s", "sums") for seed in range(50)]
+    cell = board.Cell(1, 2, 2, 1e-3)
+    setting = board.Setting(12.0, "l40s", "sums")
+    wanted = [board.Training("pods", cell, seed, setting) for seed in range(50)]
     with pytest.raises(board.UserError, match="fails"):
         board.run(config, wanted)
     assert len(started) < 50
