@@ -1,8 +1,8 @@
 """The best setting of a sweep by validation questions; then fresh seeds, which alone are reported.
 
-    uv run evaluate_run.py 'run=[sweep-*]' split=validation
-    uv run scripts/best.py 'runs=[sweep-*]'            # prints the commands of five fresh seeds
-    uv run scripts/best.py 'runs=[sweep-*]' train=5    # runs them
+    uv run evaluate_run.py run=<folder of the sweep> split=validation
+    uv run scripts/best.py runs=<folder of the sweep>            # prints the commands of five seeds
+    uv run scripts/best.py runs=<folder of the sweep> train=5    # runs them
 A setting that is chosen by its scores has scores that are too high: no run of the sweep enters the
 result, and <results_dir>/selections.json lets plot.py and table.py warn if one does.
 """
@@ -12,17 +12,24 @@ import re
 import shlex
 import subprocess
 import sys
-from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 
-from pods import registry
 from pods.config import sweeps
-from pods.config.command import CONFIG_DIR, command, compose
+from pods.config.command import CONFIG_DIR, command
 from pods.config.errors import RunFailed, UserError
-from pods.config.keys import FUNCTION, Location, Section, Text, typed_as, typed_list, with_quotes
+from pods.config.keys import (
+    FUNCTION,
+    Location,
+    Section,
+    Text,
+    listed,
+    typed_as,
+    typed_list,
+    with_quotes,
+)
 from pods.config.paths import SUITE, as_typed
 from pods.figures.figure import ACCURACIES
 
@@ -30,7 +37,7 @@ FRESH = 5  # seeds in the commands that are printed
 
 
 class BestConfig(Section):
-    runs: list[Text] = Field(min_length=1)
+    runs: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1)]
     baseline: Text | None
     metric: Literal[*ACCURACIES]
     train: PositiveInt | None
@@ -43,21 +50,22 @@ class BestConfig(Section):
 def main(config: BestConfig) -> None:
     from pods.figures import selection  # pandas: --help does not wait for it
 
-    settings = selection.read(config.results_dir, config.runs, config.metric)
+    settings = selection.choose_among(config.results_dir, config.runs, config.metric)
     best, *others = settings
     baseline = baseline_of(config, settings)
-    compared = [best] if baseline in (None, best) else [baseline, best]
+    compared = {"baseline": baseline, "best": best}
+    if baseline in (None, best):
+        del compared["baseline"]
     first = 1 + max(seed for setting in settings for seed in setting.seeds)
     seeds = range(first, first + (config.train or FRESH))
-    labels = ("baseline", "best")[-len(compared) :]
-    typed = {
-        label: overrides(config, setting.runs[0])
-        for label, setting in zip(labels, compared, strict=True)
+    fresh = {
+        label: [*overrides(config, setting.runs[0]), f"seed={','.join(map(str, seeds))}"]
+        for label, setting in compared.items()
     }
-    fresh = {label: [name_of(words, seed) for seed in seeds] for label, words in typed.items()}
-    swept = f"seed={','.join(map(str, seeds))}"
-    commands = [f"uv run train.py -m {shlex.join([*words, swept])}" for words in typed.values()]
-    commands += results_of(config, fresh, trust=any(names_code(s.config) for s in compared))
+    commands = [f"uv run train.py -m {shlex.join(words)}" for words in fresh.values()]
+    commands += results_of(
+        config, fresh, trust=any(names_code(s.config) for s in compared.values())
+    )
     close = selection.not_told_apart(best, others)
     if config.as_json:
         content = {"best": best.facts(), "others": [other.facts() for other in others]}
@@ -106,14 +114,6 @@ def overrides(config: BestConfig, run: str) -> list[str]:
     return [word for word in typed if not re.match(r"\+*(seed|hydra\b.*)=", word)]
 
 
-def name_of(words: list[str], seed: int) -> str:
-    """The name that train.py -m gives the run of this seed."""
-    words = [*words, f"seed={seed}"]
-    composed = compose("train", words)
-    registry.resolve(composed)
-    return sweeps.name(composed, words, ["seed"], partial(compose, "train"))
-
-
 def names_code(config: dict[str, Any]) -> bool:
     """Whether an evaluation of a run with this flat config runs a file of the user's."""
     values = [
@@ -125,16 +125,19 @@ def names_code(config: dict[str, Any]) -> bool:
 
 
 def results_of(config: BestConfig, fresh: dict[str, list[str]], trust: bool) -> list[str]:
-    """The commands that score the fresh runs on test questions, and compare them."""
+    """The commands that score the fresh runs on test questions, and compare them. fresh: what is
+    typed for the sweep over the seeds of a setting."""
     defaults = yaml.safe_load((CONFIG_DIR / "best.yaml").read_text())
-    folders = [(key, str(getattr(config, key))) for key in ("output_dir", "results_dir")]
-    folders = [(key, folder) for key, folder in folders if folder != defaults[key]]
-    names = [name for runs in fresh.values() for name in runs]
-    evaluate = ["uv run evaluate_run.py", typed_list("run", names)]
-    methods = [f"{label}: [{','.join(map(with_quotes, runs))}]" for label, runs in fresh.items()]
-    compare = ["uv run scripts/table.py", shlex.quote(f"runs={{{', '.join(methods)}}}")]
-    evaluate += [typed_as(*folder) for folder in folders] + ["trust_code=true"] * trust
-    compare += [typed_as(*folder) for folder in folders if folder[0] == "results_dir"]
+    places = [(key, str(getattr(config, key))) for key in ("output_dir", "results_dir")]
+    places = [(key, folder) for key, folder in places if folder != defaults[key]]
+    folders = {
+        label: str(sweeps.folder(words, config.output_dir)) for label, words in fresh.items()
+    }
+    methods = ", ".join(f"{label}: {with_quotes(folder)}" for label, folder in folders.items())
+    evaluate = ["uv run evaluate_run.py", typed_list("run", [*folders.values()])]
+    compare = ["uv run scripts/table.py", shlex.quote(f"runs={{{methods}}}")]
+    evaluate += [typed_as(*place) for place in places] + ["trust_code=true"] * trust
+    compare += [typed_as(*place) for place in places if place[0] == "results_dir"]
     return [" ".join(evaluate), " ".join(compare)]
 
 

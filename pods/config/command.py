@@ -81,6 +81,7 @@ class Command:
     check: Callable[[Any, Collection[str]], object]
     searched: list[Path] = field(default_factory=list)  # the folder of --config-dir
     swept: list[str] = field(default_factory=list)  # the keys that have several values
+    overrides: list[str] = field(default_factory=list)  # of the command line
     sweep: list[list[str]] = field(default_factory=list)  # the overrides of each job, if known
     jobs: list[sweeps.Job] = field(default_factory=list)  # those that ended in this process
 
@@ -185,6 +186,7 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
     command.name = parsed.config_name or command.name
     if "run" in keys(command.schema) and not command.trains:  # evaluate_run.py <run>
         parsed.overrides = [o if re.search("[=~]", o) else f"run={o}" for o in parsed.overrides]
+    command.overrides = parsed.overrides
     overrides = sweeps.parsed(parsed.overrides)
     for override in overrides:
         refuse_override(override, command, parsed.multirun)
@@ -246,7 +248,7 @@ def run_hydra(command: Command) -> None:
         jobs = jobs or jobs_of_a_launcher(command)
     finally:
         if command.trains and len(jobs) > 1:
-            print(as_typed(sweeps.summary(jobs)))
+            print(as_typed(sweeps.summary(jobs, command.overrides)))
 
 
 def jobs_of_a_launcher(command: Command) -> list[sweeps.Job]:
@@ -279,9 +281,7 @@ def run_job(command: Command, composed: DictConfig) -> float | None:
             print(f"job {facts.job.num + 1}: {title}", file=sys.stderr, flush=True)
         command.check(config, [])
         command.main(config)
-        if command.trains and not config.trial:
-            return sweeps.score(config)
-        return None
+        return sweeps.score(config) if command.trains and not config.trial else None
     except SystemExit:  # by a signal, after a checkpoint
         job.error = "was stopped; the same command goes on with it"
         raise

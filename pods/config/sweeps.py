@@ -1,11 +1,15 @@
 """Names of runs: the key `run`, and the keys that are overridden beside it. A key that a resumed
-run may change is in the name only if a sweep is over it."""
+run may change is in the name only if a sweep is over it.
+
+The folder of a sweep, <output_dir>/sweep-<keys>-<hash>/, names its runs in runs.txt.
+"""
 
 import hashlib
 import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -20,9 +24,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from pods.config.errors import UserError
 from pods.config.functions import code_of
-from pods.config.keys import TrainConfig, may_change, typed_as, typed_list, written
+from pods.config.keys import TrainConfig, keys, may_change, typed_as, written
 from pods.config.paths import CONFIG_DIR
-from pods.files import JsonObject, stream_lines
+from pods.files import JsonObject, stream_lines, write_atomic
 
 # What ${method:} states, beside the source of a user's data and the user's reward functions.
 METHOD = ("algorithm", "algorithm_kwargs", "rule", "advantage")
@@ -30,6 +34,12 @@ METHOD = ("algorithm", "algorithm_kwargs", "rule", "advantage")
 OF_SOURCE = ("task", "task.source", "task.question", "task.answer", "task.gold", "task.kind")
 LONGEST = 40  # characters of a value in a name, which is else its hash
 LONGEST_TAIL = 120  # of all appended keys
+MOST = 60  # characters of the name of a sweep, and of its runs
+MOST_OF_FIXED = 16  # of the keys that all runs of a sweep share, which are else their hash
+SHORT = {"rollouts_per_prompt": "n", "kept_per_prompt": "m", "optimizer.learning_rate": "lr"}
+KEYS = keys(TrainConfig)
+LAST = [key.rpartition(".")[2] for key in KEYS]
+RUNS = "runs.txt"  # in the folder of a sweep: the name of a run in each line
 Compose = Callable[[list[str]], DictConfig]
 
 
@@ -101,7 +111,9 @@ def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Co
     """`config.run`, the keys that a sweep is over, and the other overrides that change the config,
     which run=<name> does not get; their order does not count.
 
-    swept: the keys that a sweep is over. compose: overrides -> the config with them.
+    In a sweep whose keys are not in the key `run` a name has what is typed, the experiment and the
+    seed: quickstart-grpo-lr0.001-seed1. swept: the keys that a sweep is over. compose: overrides ->
+    the config with them.
     """
     template = written(OmegaConf.to_container(config, resolve=False)["run"])
     if template == "null":
@@ -115,16 +127,51 @@ def name(config: DictConfig, overrides: list[str], swept: list[str], compose: Co
         functions = OmegaConf.select(config, "rewards.functions")
         parts += [f"rewards.functions.{function}" for function in functions or []]
         stated += [part for part in parts if part not in swept]
-    missing = [override for override in every if not is_stated(override.key_or_group, stated)]
-    appended = [override for override in missing if override.key_or_group in swept]
+    varied = [override for override in every if override.key_or_group in swept]
+    fixed = []  # of the others, those that change the config
     if not has_name:
-        others = [o for o in missing if o not in appended and not may_change(o.key_or_group)]
-        appended += with_effect(config, others, every, compose) if others else []
+        others = [o for o in every if o not in varied and not may_change(o.key_or_group)]
+        fixed = with_effect(config, others, every, compose) if others else []
+    appended = [o for o in fixed + varied if not is_stated(o.key_or_group, stated)]
     if not appended:
         return written(config.run)
-    appended.sort(key=lambda override: override.key_or_group)
-    parts = [f"{o.key_or_group}-{shortened(as_text(o), LONGEST)}" for o in appended]
-    return f"{written(config.run)}-{shortened('-'.join(parts), LONGEST_TAIL)}"
+    if not swept:
+        parts = [f"{o.key_or_group}-{shortened(as_text(o), LONGEST)}" for o in appended]
+        return f"{written(config.run)}-{shortened('-'.join(parts), LONGEST_TAIL)}"
+    if has_name:
+        return bounded([written(config.run), short(appended)])
+    fixed, varied = (
+        [o for o in group if o.key_or_group not in ("experiment", "seed")]
+        for group in (fixed, varied)
+    )
+    parts = [written(config.experiment), shortened(short(fixed), MOST_OF_FIXED), short(varied)]
+    return bounded(parts, f"-seed{config.seed}")
+
+
+def short(overrides: list[Override]) -> str:
+    """Overrides as a part of a name: pods-lr0.001-warm_up-true. A key is its last part if no other
+    key of a training ends so; an algorithm, a rule or an advantage is its value."""
+    parts = []
+    for override in sorted(overrides, key=lambda override: override.key_or_group not in METHOD):
+        key, value = override.key_or_group, as_text(override)
+        last = key.rpartition(".")[2]
+        if key in METHOD:
+            parts.append(without_file(override.get_value_element_as_str()))
+            continue
+        if LAST.count(last) == (key in KEYS):
+            key = SHORT.get(key, last)
+        parts.append(f"{key}{'-' * value[0].isalpha()}{shortened(value, LONGEST)}")
+    return "-".join(parts)
+
+
+def bounded(parts: list[str], end: str = "") -> str:
+    """The parts with dashes between them, and the end; the hash of a name that is too long replaces
+    what lies beyond its bound."""
+    text = "-".join(part for part in parts if part)
+    most = MOST - len(end)
+    if len(text) > most:
+        text = f"{text[: most - 9]}-{hashed(text)}"
+    return text + end
 
 
 def with_effect(
@@ -172,7 +219,7 @@ def as_text(override: Override) -> str:
     value = override.get_value_element_as_str()
     if value in ("True", "False"):
         value = value.lower()
-    return as_part(value)
+    return as_part(value) or "empty"
 
 
 def as_part(text: str) -> str:
@@ -181,19 +228,52 @@ def as_part(text: str) -> str:
 
 def shortened(text: str, most: int) -> str:
     """The text, or its hash if it is longer."""
-    if len(text) <= most:
-        return text
+    return text if len(text) <= most else hashed(text)
+
+
+def hashed(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def summary(jobs: list[Job]) -> str:
-    """What a sweep shows at its end."""
+def summary(jobs: list[Job], overrides: list[str]) -> str:
+    """What a sweep with these overrides shows at its end. The runs that are done are written to its
+    folder. Raises OSError."""
     failed = [f"{job.title}: {job.error}" for job in jobs if job.error]
     done = [job.config for job in jobs if not job.error]
     lines = [f"sweep: {len(done)} of {len(jobs)} jobs done", *failed]
-    if done:
-        lines.append(f"next: {evaluation_of(done)}")
+    if done and not done[0].trial:
+        sweep = folder(overrides, done[0].output_dir)
+        runs = dict.fromkeys([*runs_of(sweep), *(config.run for config in done)])
+        write_atomic(sweep / RUNS, "".join(f"{run}\n" for run in runs))
+        lines.append(f"next: {evaluation_of(done, sweep)}")
+        # a choice, or a comparison
+        script = "best" if done[0].evaluation.split == "validation" else "table"
+        lines.append(f"then: uv run scripts/{script}.py {typed_as('runs', str(sweep))}")
     return "\n".join(lines)
+
+
+def folder(overrides: list[str], output_dir: str | Path) -> Path:
+    """The folder of the sweep with these overrides; keys that a resumed run may change, and that
+    the sweep is not over, do not count."""
+    typed = [
+        override
+        for override in sorted(parsed(overrides), key=lambda override: override.key_or_group)
+        if override.is_sweep_override() or not may_change(override.key_or_group)
+        if not override.is_hydra_override()
+    ]
+    fixed = [override for override in typed if not override.is_sweep_override()]
+    swept = [o.key_or_group.rpartition(".")[2] for o in typed if o.is_sweep_override()]
+    words = " ".join(override.input_line for override in typed)
+    if len(short(fixed)) <= MOST_OF_FIXED:
+        swept.insert(0, short(fixed))
+    return Path(output_dir) / bounded(["sweep", *swept], f"-{hashed(words)[:4]}")
+
+
+def runs_of(sweep: Path) -> list[str]:
+    """The runs of a sweep, by its folder; none if it is no folder of a sweep."""
+    with suppress(OSError):
+        return (sweep / RUNS).read_text().splitlines()
+    return []
 
 
 LAST_STEPS = 10  # of the mean reward
@@ -226,12 +306,10 @@ def metric_lines(config: TrainConfig) -> Iterator[JsonObject]:
     return stream_lines(Path(config.output_dir) / config.run / "metrics.jsonl")
 
 
-def evaluation_of(trainings: list[TrainConfig]) -> str:
-    """The command that evaluates these runs, as it is typed from the same folder."""
-    names = [training.run for training in trainings]
+def evaluation_of(trainings: list[TrainConfig], sweep: Path | None = None) -> str:
+    """The command that evaluates a run, or the runs of a sweep, typed in the same folder."""
     first = trainings[0]
-    words = ["uv run evaluate_run.py"]
-    words.append(typed_as("run", names[0]) if len(names) == 1 else typed_list("run", names))
+    words = ["uv run evaluate_run.py", typed_as("run", str(sweep or first.run))]
     defaults = yaml.safe_load((CONFIG_DIR / "evaluate" / "evaluate.yaml").read_text())
     if first.output_dir != defaults["output_dir"]:
         words.append(typed_as("output_dir", first.output_dir))

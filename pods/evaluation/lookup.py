@@ -8,6 +8,7 @@ from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Text, TrainConfig
 from pods.config.mistakes import nearest
+from pods.config.sweeps import runs_of
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
 from pods.runs.results import run_order
@@ -26,13 +27,15 @@ class OneCheckpoint(Section):
 
 
 def runs(patterns: list[str], output_dir: Path) -> list[str]:
-    """The runs that `run` names or matches, in order. Raises UserError if none does."""
+    """The runs that `run` names or matches, those of a sweep by its folder, in order. Raises
+    UserError if none does."""
     known = known_runs(output_dir)
     names: list[str] = []
     for pattern in patterns:
         if "/" in pattern and Path(pattern).parent.resolve() == output_dir.resolve():
             pattern = Path(pattern).name  # checkpoints/<run>, as a shell completes it
         matches = [pattern] if pattern in known else fnmatch.filter(known, pattern)
+        matches = matches or [run for run in runs_of(output_dir / pattern) if run in known]
         if not matches:
             has = nearest(pattern, known) if known else "none: uv run train.py"
             raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")

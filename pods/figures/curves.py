@@ -76,7 +76,10 @@ def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
     figure = config.figure or _named("quickstart")
     if config.runs:
-        methods = figure.with_methods(config.runs)
+        runs = dict(config.runs)
+        for setting in selection.read(config.results_dir, runs.pop("")) if "" in runs else ():
+            runs[setting.label] = setting.runs
+        methods = figure.with_methods(runs)
         if config.figure is None:
             methods = methods.model_copy(update=axes_of(methods, config.results_dir))
         methods = config.applied(methods)
@@ -216,7 +219,7 @@ def to_json(series: list[Series]) -> dict[str, Any]:
         known = runs > 0
         ends = np.full((len(hours), 2), np.nan)  # of the band that is drawn
         _, drawn = method.from_start("value")
-        ends[-drawn.shape[1] :] = np.clip(band(drawn), 0, 1).T
+        ends[-drawn.shape[1] :] = np.transpose(band(drawn, 1))
         content[method.label] = {
             "time_hours": hours[known].tolist(),
             "mean": mean[known].tolist(),

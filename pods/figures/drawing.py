@@ -150,8 +150,7 @@ def draw(axes: Axes, x: np.ndarray, values: np.ndarray, most: float, look: dict)
     if len(values) == 2:
         axes.plot(x, values.T, color=look["color"], linewidth=0.6, alpha=0.45)
     if len(values) >= FEWEST_FOR_BAND:
-        ends = np.clip(band(values), 0, most)
-        axes.fill_between(x, *ends, color=look["color"], alpha=0.2, linewidth=0)
+        axes.fill_between(x, *band(values, most), color=look["color"], alpha=0.2, linewidth=0)
 
 
 def save(canvas: Canvas, stem: Path) -> None:

@@ -2,13 +2,13 @@
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
 from pods.config.errors import UserError
-from pods.config.keys import Location, Section, Share, Text
+from pods.config.keys import Location, Section, Share, Text, listed
 from pods.runs.results import GREEDY
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
@@ -123,11 +123,18 @@ class Comparison(Section):
     seed: int
 
 
+def unlabelled(runs: Any) -> Any:
+    """The folder of a sweep, or a pattern, under the label "": its settings are the methods."""
+    return {"": runs} if isinstance(runs, str) else runs
+
+
 class FigureConfig(Section):
-    """The keys that the three commands share."""
+    """The keys that the commands share."""
 
     figure: Figure | None = None
-    runs: dict[Text, list[Text]]
+    runs: Annotated[
+        dict[Text, Annotated[list[Text], BeforeValidator(listed)]], BeforeValidator(unlabelled)
+    ]
     results_dir: Location
     metric: Text | None
     dataset: Text | None

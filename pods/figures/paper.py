@@ -12,7 +12,7 @@ from pods.figures import statistics
 from pods.figures.figure import Series
 from pods.figures.speedup import Speedup
 from pods.figures.statistics import Difference
-from pods.figures.tables import duration
+from pods.figures.tables import duration, percent
 
 NOTE = (
     "Final accuracy: mean of the last three evaluations. [ ]: Student's 95% interval over runs "
@@ -45,7 +45,7 @@ def numbers(series: Sequence[Series], pairs: Sequence[Speedup]) -> pandas.DataFr
     for method in series:
         levels = statistics.level(method.of_all_runs("value"))
         mean, _, _ = statistics.mean_and_error(levels[:, None])
-        low, high = statistics.band(levels[:, None])
+        low, high = statistics.band(levels[:, None], 1)
         seeds = [str(seed) for seed in method.seeds if seed is not None]
         row: dict[str, Any] = {
             "method": method.label,
@@ -94,13 +94,11 @@ def latex(table: pandas.DataFrame, caption: str, label: str) -> str:
 
 def _texts(table: pandas.DataFrame, name: str, form: str) -> list[str]:
     """80.1 [79.2, 81.0] in percent or points; - for nothing."""
-    texts = []
-    for value, low, high in table[[name, f"{name}_low", f"{name}_high"]].to_numpy(dtype=float):
-        text = "-" if np.isnan(value) else format(100 * value, form)
-        if not np.isnan(low):
-            text += f" [{format(100 * low, form)}, {format(100 * high, form)}]"
-        texts.append(text)
-    return texts
+    numbers = table[[name, f"{name}_low", f"{name}_high"]].to_numpy(dtype=float)
+    return [
+        "-" if np.isnan(value) else percent(value, None if np.isnan(ends[0]) else ends, form)
+        for value, *ends in numbers
+    ]
 
 
 def sentences(pairs: Sequence[Speedup], margin: float | None = None) -> list[str]:

@@ -3,7 +3,7 @@ it. The runs that a setting was chosen among are noted, so that no figure report
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,14 @@ from pods.config.errors import UserError
 from pods.config.keys import flat, key_has, written
 from pods.figures import statistics
 from pods.figures.statistics import Difference
+from pods.figures.tables import percent
 from pods.files import write_atomic
 from pods.runs import results
 
 FILE = "selections.json"  # in results_dir: the runs that settings were chosen among
+NOTE = (
+    "[ ]: Student's 95 % interval over seeds, of three or more; mean of the last three checkpoints"
+)
 VALIDATION = re.compile(r"[^.]+\.validation(\.sample\d+)?")  # a data set, not greedy
 
 
@@ -30,47 +34,28 @@ class Setting:
     label: str  # the keys in which the settings of the sweep differ
     runs: list[str]
     seeds: list[int]
-    accuracies: np.ndarray
     config: dict[str, Any]  # of the training, flat, without the seed
-
-    @property
-    def mean(self) -> float:
-        return float(self.accuracies.mean())
-
-    @property
-    def ci95(self) -> list[float] | None:
-        """Student's interval over runs; None with one run."""
-        n = len(self.runs)
-        if n < 2:
-            return None
-        half = float(statistics.t95(n - 1) * self.accuracies.std(ddof=1) / np.sqrt(n))
-        return [self.mean - half, self.mean + half]
+    accuracies: np.ndarray
 
     def facts(self) -> dict[str, Any]:
+        low, high = (float(end[0]) for end in statistics.band(self.accuracies[:, None], 1))
         return {
             "setting": self.label,
             "runs": self.runs,
             "seeds": self.seeds,
-            "validation_accuracy": self.mean,
-            "ci95": self.ci95,
+            "validation_accuracy": float(self.accuracies.mean()),
+            "ci95": None if np.isnan(low) else [low, high],
         }
 
 
-def read(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
-    """The settings of these runs, the best first. Raises UserError for a run without validation
-    scores, and if there are fewer than two settings."""
-    paths = results.find(results_dir, patterns)
-    if not paths:
-        raise UserError(
-            f"runs=[{', '.join(patterns)}]: no file in results_dir={results_dir} matches; run "
-            "evaluate_run.py split=validation first"
-        )
-    known = chosen_among(results_dir)
-    if known & {path.stem for path in paths}:  # chosen before: fresh seeds may match, too
-        paths = [path for path in paths if path.stem in known or validation_scores(path, metric)]
-    scored: dict[str, list[tuple[str, int, float]]] = {}  # by setting: run, seed, accuracy
+def read(
+    results_dir: Path, patterns: list[str], accuracy: Callable[[Path], float] = lambda _: np.nan
+) -> list[Setting]:
+    """The settings of these runs, those of GRPO first. accuracy: of a run, by its file. Raises
+    UserError without runs."""
+    scored: dict[str, list[tuple[int, str, float]]] = {}  # by setting: seed, run, accuracy
     configs: dict[str, dict[str, Any]] = {}
-    for path in paths:
+    for path in results.find(results_dir, patterns):
         train = flat(results.read_settings(path).train or {})
         if not isinstance(train.get("seed"), int):
             raise UserError(f"{path}: is no run of train.py; leave it out of runs")
@@ -81,19 +66,32 @@ def read(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
         }
         key = json.dumps(config, sort_keys=True)
         configs[key] = config
-        accuracy = final_accuracy(path, metric)
-        scored.setdefault(key, []).append((path.stem, train["seed"], accuracy))
-    if len(scored) < 2:
+        scored.setdefault(key, []).append((train["seed"], path.stem, accuracy(path)))
+    if not scored:
+        raise UserError(
+            f"runs=[{', '.join(patterns)}]: no file in results_dir={results_dir} matches; run "
+            "evaluate_run.py first"
+        )
+    settings = []
+    for label, (key, runs) in zip(labelled([*configs.values()]), scored.items(), strict=True):
+        seeds, names, accuracies = zip(*sorted(runs), strict=True)
+        settings.append(Setting(label, [*names], [*seeds], configs[key], np.array(accuracies)))
+    return sorted(settings, key=lambda setting: setting.config["algorithm"] != "grpo")
+
+
+def choose_among(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
+    """The settings of these runs with their accuracies, the best first. Raises UserError for a run
+    without validation scores, and if there are fewer than two settings."""
+    known = chosen_among(results_dir)
+    runs = [path.stem for path in results.find(results_dir, patterns)]
+    if known & {*runs}:  # chosen before: fresh seeds may match, too
+        patterns = [*known & {*runs}]
+    settings = read(results_dir, patterns, lambda path: final_accuracy(path, metric))
+    if len(settings) < 2:
         raise UserError(
             f"runs=[{', '.join(patterns)}]: all have one setting; there is nothing to choose"
         )
-    labels = dict(zip(scored, labelled([configs[key] for key in scored]), strict=True))
-    settings = []
-    for key, runs in scored.items():
-        names, seeds, accuracies = zip(*sorted(runs, key=lambda run: run[1]), strict=True)
-        accuracies = np.array(accuracies)
-        settings.append(Setting(labels[key], [*names], [*seeds], accuracies, configs[key]))
-    return sorted(settings, key=lambda setting: -setting.mean)
+    return sorted(settings, key=lambda setting: -setting.accuracies.mean())
 
 
 def validation_scores(path: Path, metric: str) -> list[float]:
@@ -118,15 +116,17 @@ def final_accuracy(path: Path, metric: str) -> float:
 
 
 def labelled(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """A label for each: the keys in which they differ, with their values."""
-    names = dict.fromkeys(key for config in configs for key in config)
-    differing = [
-        key for key in names if len({json.dumps(config.get(key)) for config in configs}) > 1
-    ]
-    return [
-        ", ".join(f"{key}={written(config[key])}" for key in differing if key in config)
-        for config in configs
-    ]
+    """A label for each: its algorithm, and the keys that tell them apart with their values."""
+    labels = [(written(config["algorithm"]),) for config in configs]
+    for key in dict.fromkeys(key for config in configs for key in config):
+        name = key.rpartition(".")[2]
+        longer = [
+            (*label, f"{name}={written(config[key])}") if key in config else label
+            for label, config in zip(labels, configs, strict=True)
+        ]
+        if len({*longer}) > len({*labels}):
+            labels = longer
+    return [", ".join(label) for label in labels]
 
 
 def difference(setting: Setting, best: Setting) -> Difference:
@@ -148,19 +148,12 @@ def table(settings: Sequence[Setting]) -> str:
     """A line for each setting, the best first."""
     rows = []
     for setting in settings:
-        interval = ""
-        if setting.ci95:
-            low, high = setting.ci95
-            interval = f" [{100 * low:.1f}, {100 * high:.1f}]"
+        facts = setting.facts()
+        accuracy = percent(facts["validation_accuracy"], facts["ci95"])
         rows.append(
-            {
-                "setting": setting.label,
-                "seeds": len(setting.seeds),
-                "validation %": f"{100 * setting.mean:.1f}{interval}",
-            }
+            {"setting": setting.label, "seeds": len(setting.seeds), "validation %": accuracy}
         )
-    note = "[ ]: Student's 95 % interval over seeds; mean of the last three checkpoints"
-    return f"{pandas.DataFrame(rows).to_string(index=False)}\n{note}"
+    return f"{pandas.DataFrame(rows).to_string(index=False)}\n{NOTE}"
 
 
 def note(results_dir: Path, runs: list[str]) -> None:

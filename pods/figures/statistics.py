@@ -56,12 +56,12 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return mean, error, n
 
 
-def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Student's 95 % interval over runs, (runs, points) -> lower and upper ends, (points,) each;
-    NaN with fewer than three runs: of two it is 13 standard errors high."""
+def band(values: np.ndarray, most: float = np.inf) -> tuple[np.ndarray, np.ndarray]:
+    """Student's 95 % interval over runs, (runs, points) -> lower and upper ends, (points,) each,
+    within 0 and `most`; NaN with fewer than three runs: of two it is 13 standard errors high."""
     mean, error, n = mean_and_error(values)
     half = np.where(n >= FEWEST_FOR_BAND, t95(n - 1) * error, np.nan)
-    return mean - half, mean + half
+    return np.clip(mean - half, 0, most), np.clip(mean + half, 0, most)
 
 
 def resampled_means(values: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:

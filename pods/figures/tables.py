@@ -1,5 +1,7 @@
 """Numbers with their intervals as the texts of a table."""
 
+from collections.abc import Sequence
+
 from pods.figures.statistics import Difference
 
 
@@ -15,15 +17,21 @@ def duration(hours: float | None) -> str:
     return f"{3600 * hours:.3g} s"
 
 
+def percent(share: float, ci95: Sequence[float] | None, form: str = ".1f") -> str:
+    """80.1 [79.2, 81.0] in percent or points; without an interval its number alone."""
+    number = format(100 * share, form)
+    if ci95 is None:
+        return number
+    low, high = (format(100 * end, form) for end in ci95)
+    return f"{number} [{low}, {high}]"
+
+
 def points(difference: Difference | None) -> str:
     """+1.9 [+1.1, +2.7] in points; without an interval if a method has one run."""
     if difference is None:
         return "-"
-    number = f"{100 * difference.difference:+.1f}"
-    if difference.ci95 is None:
-        return f"{number} [one run]"
-    low, high = difference.ci95
-    return f"{number} [{100 * low:+.1f}, {100 * high:+.1f}]"
+    one_run = " [one run]" * (difference.ci95 is None)
+    return percent(difference.difference, difference.ci95, "+.1f") + one_run
 
 
 def times(

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 from typing_extensions import TypedDict
 
 from pods.config.errors import UserError
+from pods.config.sweeps import runs_of
 from pods.files import JsonObject, write_atomic
 
 META = "meta"
@@ -151,10 +152,12 @@ def base_files(results_dir: Path | str, pattern: str) -> list[Path]:
 
 
 def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
-    """Result files whose run name matches any of the shell patterns, Run10 after Run9."""
+    """Result files whose run name matches any of the shell patterns, or of the runs of a sweep by
+    its folder, Run10 after Run9."""
     paths: set[Path] = set()  # a run may match two patterns
     for pattern in patterns:
-        paths.update(Path(results_dir).glob(f"{pattern}.json"))
+        for name in runs_of(Path(pattern)) or [pattern]:
+            paths.update(Path(results_dir).glob(f"{name}.json"))
     runs = [path for path in paths if not path.name.endswith(".meta.json")]
     return sorted(runs, key=lambda path: run_order(path.stem))
 

@@ -13,7 +13,9 @@ from pods.config import command, sweeps
 from pods.config.command import CONFIG_DIR
 from pods.config.errors import UserError
 from pods.config.keys import TrainConfig, keys, typed_as, typed_list
+from pods.evaluation import lookup
 from pods.evaluation.config import EvaluateConfig
+from pods.runs import results
 from pods.training.check import check as check_all
 from pods.training.check import resolve_defaults
 from tests.configs import compose, composed
@@ -23,7 +25,18 @@ OWN = "task=own task.source=data/my.sums.csv task.question=q task.answer=a"
 RUNS = [
     ("optimizer.learning_rate=2e-3", f"{NAME}-optimizer.learning_rate-0.002"),
     ("rewards=v2 prompts_per_step=8 optimizer.learning_rate=1e-3", NAME),  # all by default
-    ("optimizer.learning_rate=1e-3,2e-3", f"{NAME}-optimizer.learning_rate-0.001"),
+    ("optimizer.learning_rate=1e-3,2e-3", "quickstart-lr0.001-seed0"),
+    (
+        "algorithm=grpo,pods optimizer.learning_rate=2e-3 seed=3,4 lora.rank=4,8 loss.beta=.1,.2",
+        "quickstart-lr0.002-grpo-rank4-beta0.1-seed3",
+    ),
+    (  # what all runs share is a hash if it is long
+        f"optimizer.learning_rate=-1,2 warm_up=true task.system={'x' * 50}",
+        "quickstart-0abd250c-lr-1-seed0",
+    ),
+    ("rule=random,max_variance seed=1,2", "quickstart-pods-random-n8-m4-seed1"),
+    ("rule=random,max_variance task.date=''", "quickstart-date-empty-random-seed0"),
+    ("task.date=''", f"{NAME}-task.date-empty"),
     ("seed=3 rule=random kept_per_prompt=2", "quickstart-pods-random-n8-m2-seed3"),
     ("algorithm=grpo rollouts_per_prompt=16", "quickstart-grpo-n4-m4-seed0"),
     ("algorithm=grpo_ga kept_per_prompt=2", "quickstart-grpo_ga-n8-m8-seed0"),
@@ -38,7 +51,7 @@ RUNS = [
     ("rewards.functions.f=a.py:g", "quickstart-pods-max_variance-f-n8-m4-seed0"),
     (
         "rewards.functions.f=a.py:g,b.py:g",
-        "quickstart-pods-max_variance-f-n8-m4-seed0-rewards.functions.f-a.py_g",
+        "quickstart-f-a.py_g-seed0",
     ),
     ("rewards.weights.format=2", f"{NAME}-rewards.weights.format-2"),
     ("advantage=rloo", "quickstart-pods-max_variance-rloo-n8-m4-seed0"),
@@ -46,11 +59,11 @@ RUNS = [
     (OWN, "quickstart-pods-max_variance-my.sums-n8-m4-seed0"),
     (
         f"{OWN} task.kind=choice,math task.system=s",
-        "quickstart-pods-max_variance-my.sums-n8-m4-seed0-task.kind-choice-task.system-s",
+        "quickstart-1f2a3d0e-kind-choice-seed0",
     ),
     ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
-    ("budget.train_seconds=5,9", f"{NAME}-budget.train_seconds-5"),
-    ("run=mine seed=1,2", "mine-seed-1"),
+    ("budget.train_seconds=5,9", "quickstart-train_seconds5-seed0"),
+    ("run=mine seed=1,2", "mine-seed1"),
     ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),
 ]
 
@@ -153,12 +166,13 @@ def test_the_summary_names_what_failed_and_the_command_that_evaluates_the_rest(s
     Path("my.py").write_text("def f(completions, **_): ...")
     *runs, code = sweep("seed=1,2,3", *own, train=train)
     assert code == 2
-    first, failed, last = capsys.readouterr().out.splitlines()
+    first, failed, evaluate, _ = capsys.readouterr().out.splitlines()
     assert first == "sweep: 2 of 3 jobs done"
     assert failed == f"{runs[1]}: a reason"
-    words = shlex.split(last)
+    words = shlex.split(evaluate)
     assert words[:4] == ["next:", "uv", "run", "evaluate_run.py"]
-    assert words[4:] == [f"run=[{runs[0]},{runs[2]}]", 'output_dir="a b"', "trust_code=true"]
+    assert words[5:] == ['output_dir="a b"', "trust_code=true"]
+    assert sweeps.runs_of(Path(words[4].partition("=")[2].strip('"'))) == [runs[0], runs[2]]
 
 
 def write_metrics(folder, rows):
@@ -173,10 +187,7 @@ def write_metrics(folder, rows):
     ("rows", "expected"),
     [
         ([], None),
-        (
-            [{"all/reward_mean": 0.5 * i} for i in range(12)],
-            3.25,
-        ),
+        ([{"all/reward_mean": 0.5 * i} for i in range(12)], 3.25),  # of the last ten steps
         ([{"eval/accuracy": 0.5}, {"eval/accuracy": 0.25}], 0.25),
         ([{"eval/accuracy": 0.5, "eval/greedy_accuracy": 0.75}], 0.75),
     ],
@@ -186,6 +197,50 @@ def test_the_score_of_a_job_is_greedy_accuracy_else_sampled_else_reward(tmp_path
     write_metrics(tmp_path / "a", rows)
     assert sweeps.score(config) == expected
     assert sweeps.is_finished(config) == (len(rows) == 12)
+
+
+def test_names_of_a_sweep_are_short_and_differ():
+    """Keys and values of any length."""
+    words = ["algorithm=horvitz_thompson,max_abs_advantage", "lora.alpha=16", "lora.rank=4,8"]
+    words += ["optimizer.schedule=constant", f"task.system={'long-' * 7}a,{'long-' * 7}b"]
+    swept = ["algorithm", "lora.rank", "task.system"]
+    names = {
+        sweeps.name(composed(*job), job, swept, lambda texts: composed(*texts))
+        for job in sweeps.expanded(words)
+    }
+    assert len(names) == 8
+    assert max(map(len, names)) <= sweeps.MOST
+
+
+def test_the_folder_of_a_sweep_has_its_runs_and_stands_for_them(sweep, tmp_path, capsys):
+    command = ("algorithm=grpo,pods", "seed=1,2")
+    runs = sweep(*command, "max_steps=1")
+    lines = capsys.readouterr().out.splitlines()
+    folder = lines[-2].rpartition("=")[2]
+    assert lines[-2:] == [
+        f"next: uv run evaluate_run.py run={folder}",
+        f"then: uv run scripts/table.py runs={folder}",
+    ]
+    assert re.fullmatch(r"checkpoints/sweep-algorithm-seed-\w{4}", folder)
+    assert sweeps.runs_of(Path(folder)) == runs
+    # the same command finds its runs and its folder again, also with more steps
+    assert {*sweep(*command[::-1], "max_steps=2", "hydra.sweep.dir=x")} == {*runs}
+    assert [path.name for path in Path("checkpoints").glob("[!.]*")] == [Path(folder).name]
+    for run in runs[:3]:
+        (tmp_path / "checkpoints" / run / ".hydra").mkdir(parents=True)
+        (tmp_path / "checkpoints" / run / ".hydra" / "config.yaml").touch()
+        results.write(tmp_path / "results" / f"{run}.json", {})
+    for name in (folder, Path(folder).name):
+        assert lookup.runs([name], Path("checkpoints")) == runs[:3]
+    found = results.find("results", [folder])
+    assert {path.stem for path in found} == {*runs[:3]}
+
+
+def test_a_sweep_by_validation_goes_on_with_the_choice(sweep, capsys):
+    sweep("optimizer.learning_rate=1,2", "evaluation.split=validation", "max_steps=1")
+    *_, evaluate, choose = capsys.readouterr().out.splitlines()
+    assert evaluate.endswith(" split=validation")
+    assert choose.startswith("then: uv run scripts/best.py runs=checkpoints/sweep-learning_rate-")
 
 
 def test_jobs_of_a_launcher_are_summed_up_by_what_they_left(tmp_path, monkeypatch):
@@ -204,10 +259,12 @@ def test_algorithm_kwargs_of_one_algorithm_in_a_sweep_are_answered_with_what_to_
 
 
 def test_a_run_of_plain_keys_is_evaluated_by_its_name():
-    assert sweeps.evaluation_of([compose("run=a", "output_dir=checkpoints")]).endswith(".py run=a")
-    keys = ("output_dir=checkpoints", "evaluation.split=validation")
-    by_validation = [compose(f"run={run}", *keys) for run in "ab"]
-    assert sweeps.evaluation_of(by_validation).endswith(" 'run=[a,b]' split=validation")
+    runs = [compose(f"run={name}", "output_dir=checkpoints") for name in "ab"]
+    assert sweeps.evaluation_of(runs[:1]).endswith(".py run=a")
+    by_folder = sweeps.evaluation_of(runs, Path("checkpoints/sweep-x"))
+    assert by_folder.endswith(".py run=checkpoints/sweep-x")
+    validation = compose("run=a", "output_dir=checkpoints", "evaluation.split=validation")
+    assert sweeps.evaluation_of([validation]).endswith(" run=a split=validation")
 
 
 AWKWARD = [

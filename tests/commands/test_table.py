@@ -5,18 +5,19 @@ import json
 
 import pytest
 
+from pods.config import sweeps
 from pods.figures import paper, speedup
 from tests.commands.test_speedup import compare, method
-from tests.figures import facts_file, printed, run_file
+from tests.figures import facts_file, printed, refused, run_file
 
 TABLE = "scripts/table.py"
 
 
-def runs_of(folder, name, accuracies):
+def runs_of(folder, name, accuracies, **train):
     for seed, values in enumerate(accuracies):
         metas = [{"train_seconds": 1800.0 * (i + 1)} for i in range(len(values))]
         run_file(folder, f"{name}-{seed}", values, metas=metas)
-        facts_file(folder, f"{name}-{seed}", seed=seed, budget={"train_seconds": 7200.0})
+        facts_file(folder, f"{name}-{seed}", seed=seed, budget={"train_seconds": 7200.0}, **train)
 
 
 def test_a_table_has_the_numbers_of_speedup(tmp_path, capsys):
@@ -39,6 +40,21 @@ def test_a_table_has_the_numbers_of_speedup(tmp_path, capsys):
     assert (row["seeds"], row["questions"], row["runs"]) == ("0 1 2", "256", "3")
     tex = (folder / "main.tex").read_text()
     assert all(word in tex for word in (r"\toprule", r"A\_1", r"accuracy, \%", r"95\%", "tiny"))
+
+
+def test_the_settings_of_a_sweep_are_the_methods(tmp_path, capsys):
+    for algorithm in ("pods", "grpo"):
+        runs_of(tmp_path, algorithm, [[0.2, 0.3], [0.1, 0.3], [0.2, 0.2]], algorithm=algorithm)
+    sweep = tmp_path / "sweep-algorithm-0"
+    sweep.mkdir()
+    names = [f"{algorithm}-{seed}\n" for algorithm in ("pods", "grpo") for seed in range(3)]
+    (sweep / sweeps.RUNS).write_text("".join(names))
+    keys = [f"results_dir={tmp_path}", "figure=gsm8k_main", f"out_dir={tmp_path / 'out'}"]
+    out = printed(capsys, TABLE, *keys, f"runs={sweep}").out
+    by_hand = printed(capsys, TABLE, *keys, "runs={grpo: grpo-*, pods: [pods-*]}").out
+    assert "pods minus grpo" in out
+    assert by_hand == out
+    assert "evaluate_run.py first" in refused(capsys, TABLE, *keys, "runs=sweep-other")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 import json
 import re
+import shlex
 
 import pytest
 import yaml
 
+from pods.config import sweeps
+from pods.figures import selection
 from tests.figures import facts_file, printed, refused, run_file
 
 BEST = "scripts/best.py"
@@ -52,11 +55,27 @@ def test_the_commands_train_fresh_seeds_of_the_baseline_and_of_the_best(sweep, c
     baseline, best, evaluate, table = (line.strip() for line in out.splitlines()[-4:])
     assert baseline == "uv run train.py -m algorithm=grpo seed=3,4,5,6,7"
     assert best.endswith("-m algorithm=pods optimizer.learning_rate=2e-3 seed=3,4,5,6,7")
-    fresh = [f"quickstart-grpo-n4-m4-seed{seed}" for seed in range(3, 8)]
-    assert f"baseline: [{','.join(fresh)}]" in table
-    (chosen,) = set(re.findall(r"quickstart-pods-[^,\]]*-seed7[^,\]]*", evaluate))
-    assert chosen in table
+    folders = [
+        sweeps.folder(shlex.split(line)[4:], sweep[2].partition("=")[2])
+        for line in (baseline, best)
+    ]
+    assert [re.sub("-[^-]*$", "", folder.name) for folder in folders] == [
+        "sweep-grpo-seed",
+        "sweep-pods-lr0.002-seed",
+    ]
+    assert f"run=[{folders[0]},{folders[1]}]" in evaluate
+    assert f"{{baseline: {folders[0]}, best: {folders[1]}}}" in table
     assert f"results_dir={sweep[1].partition('=')[2]}" in table
+
+
+def test_the_settings_of_a_sweep_are_labelled_by_what_tells_them_apart(sweep, tmp_path):
+    labels = [one.label for one in selection.read(tmp_path, ["pods-*", "grpo-*"])]
+    rates = [f"pods, learning_rate={rate}" for rate in (0.001, 0.002, 0.003)]
+    assert labels == [
+        "grpo, learning_rate=0.001",
+        *rates,
+    ]  # that of GRPO is the baseline of a figure
+    assert [one.label for one in selection.read(tmp_path, ["grpo-*"])] == ["grpo"]
 
 
 def test_a_sweep_with_an_own_reward_and_without_grpo(sweep, tmp_path, capsys):
