@@ -8,8 +8,8 @@ Bytes (2^30 of them are a GiB), for a base of L weights in the layers and V H in
                   inputs and outputs of a layer's seven matrices, also if lora.target_modules names
                   fewer; moments are 8 A without 8-bit AdamW
     kv_cache      4 layers key_width (rows completion + P prompt): vLLM shares a question's prompt
-    logits        18 V for each token of a chunk, of which Unsloth makes 4 a row of a micro-batch
-                  (UNSLOTH_GRPO_LOGPROB_RECOMPUTE=1); 6 V for each token elsewhere
+    logits        18 V for each token of a chunk, of which Unsloth makes 4 a row of a micro-batch;
+                  6 V for each token elsewhere
     activations   of one layer for each token of a micro-batch: 12 intermediate + 32 hidden, counted
                   as in Korthikanti et al. (arXiv 2205.05198), for a gated MLP; Unsloth keeps the
                   inputs of the layers in the CPU's memory, others keep 2 hidden a layer

@@ -25,13 +25,6 @@ ENVIRONMENT = {
     "UNSLOTH_DISABLE_STATISTICS": "1",
     # Else engine=vllm and engine=unsloth would train with different kernels.
     "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
-    # Its loss would keep the float32 logits of every token for the backward pass: 4.6 GiB for 16
-    # completions of 512 tokens. It computes them again, to the same gradients bit for bit.
-    "UNSLOTH_GRPO_LOGPROB_RECOMPUTE": "1",
-    # It would unroll its loss into 4 chunks for each row of a micro-batch and compile them as one
-    # graph: the quickstart's 128 were not done after 350 s on an H200. With 1 Unsloth would also
-    # drop its forward passes that return hidden states, and Gemma 3 would keep all its logits.
-    "UNSLOTH_COMPILE_DISABLE": "partial",
     # It asks vLLM for its messages, which go to stdout; warnings still go to stderr.
     "VLLM_CONFIGURE_LOGGING": "0",
 }

@@ -3,19 +3,16 @@
 import copy
 import functools
 import inspect
-import multiprocessing
-import os
 import sys
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 import trl
 from datasets import Dataset
 from peft import get_peft_model
-from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback, set_seed
+from transformers import AutoConfig, TrainerCallback, set_seed
 from trl.generation import vllm_generation
 
 from pods import PodsConfig, PodsTrainer
@@ -30,7 +27,7 @@ from pods.training.build import build_trainer, refuse_changes, trl_arguments
 from pods.training.loop import seed_step
 from pods.training.warm_up import warm_up
 from tests.configs import compose
-from tests.fake_run import QWEN_3B, TINY
+from tests.fake_run import QWEN_3B
 from tests.nightly.unsloth_drift import CASES
 from tests.unit.test_trainer import adapter, rewards_of, rows
 
@@ -417,94 +414,6 @@ def four_bit():
     return [len(states), [*weights], differ]
 
 
-def kept_by_the_loss(folder):
-    """What the log-probabilities of Unsloth's loss keep for its backward pass: bytes for each
-    completion token, without and with UNSLOTH_GRPO_LOGPROB_RECOMPUTE, and whether the gradients
-    are equal. Hidden states and logits have 1/32 of the bytes of Qwen2.5-3B's in bfloat16."""
-    from unsloth_zoo import rl_replacements
-
-    folder.mkdir()
-    config = compose(f"model.path={folder}", *SIZES, "rollouts_per_prompt=8", "engine=trl")
-    config.output_dir, config.backend = str(folder), "unsloth"
-    tokenizer = load_tokenizer(str(TINY))
-    tokenizer.save_pretrained(folder)
-    shape = AutoConfig.from_pretrained(TINY, hidden_size=32, vocab_size=4748)
-    AutoModelForCausalLM.from_config(shape).save_pretrained(folder)
-    policy = policy_as_unsloth_loads_it(config)
-    core = policy.model.get_base_model()
-    head = core.lm_head.forward
-
-    def hidden_states_or_logits(hidden):  # as Unsloth's own forward passes
-        return hidden if os.environ.get("UNSLOTH_RETURN_HIDDEN_STATES") == "1" else head(hidden)
-
-    core.lm_head.forward = hidden_states_or_logits
-    trainer, _ = trainer_of(config, policy, folder)
-    trained = [p for p in policy.model.parameters() if p.requires_grad]
-    kept: dict[int, int] = {}  # bytes by storage
-
-    def note(tensor):
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    def noted(function):
-        @functools.wraps(function)  # Unsloth 2026.10.9 reads a default of its signature
-        def call(*args, **named):
-            with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-                return function(*args, **named)
-
-        return call
-
-    loss_of, bytes_of_a_token, gradients = trainer.compute_loss, [], []
-
-    def both(model, inputs, *rest, **named):
-        for value in ("0", "1"):
-            os.environ["UNSLOTH_GRPO_LOGPROB_RECOMPUTE"] = value
-            kept.clear()
-            loss = loss_of(model, inputs, *rest, **named)
-            for weight in model.parameters():  # where train() may have moved them
-                kept.pop(weight.untyped_storage().data_ptr(), None)
-            bytes_of_a_token.append(sum(kept.values()) / int(inputs["completion_mask"].sum()))
-            gradients.append(torch.autograd.grad(loss, trained, retain_graph=True))
-        return loss
-
-    trainer.compute_loss = both
-    # The generated trainer imports these at each call. Its loss refuses the hooks, and the
-    # log-probabilities are all of it that has the vocabulary's size.
-    names = [f"chunked_hidden_states_selective_log_softmax{end}" for end in ("", "_recompute")]
-    functions = {name: noted(getattr(rl_replacements, name)) for name in names}
-    with mock.patch.multiple(rl_replacements, **functions):
-        trainer.train()
-    before, after = gradients[:2]
-    return {
-        "bytes": bytes_of_a_token[:2],
-        "equal": all(map(torch.equal, before, after)),
-        "gradient": max(float(gradient.abs().max()) for gradient in before),
-        "packed": trainer.packing()["update/packed"],
-    }
-
-
-def gemma_logits(value):
-    """The width of Gemma 3's `.logits` where Unsloth's loss asks for hidden states, if its loader
-    rewrote the model with this UNSLOTH_COMPILE_DISABLE. It does so once in a process."""
-    from unsloth.models._utils import unsloth_compile_transformers
-
-    os.environ.update(UNSLOTH_COMPILE_DISABLE=value, UNSLOTH_RETURN_HIDDEN_STATES="1")
-    unsloth_compile_transformers(torch.float32, "", ["gemma3"], fast_residual_stream=False)
-    shape = AutoConfig.for_model(
-        "gemma3_text",
-        vocab_size=96,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-    )
-    model = AutoModelForCausalLM.from_config(shape)
-    return model(torch.tensor([[1, 2, 3]])).logits.shape[-1]
-
-
 def unsloth_alone(folder):
     """What only Unsloth's side has: its loaders, and training on its engine."""
     import vllm
@@ -517,9 +426,6 @@ def unsloth_alone(folder):
     Vllm.generate = vllm.LLM.generate  # woken first
     source = inspect.getsource(sys.modules[trl.GRPOTrainer.__module__])
     vllm_generation.DistributedBackend = lambda accelerator: None
-    values = ["1", unsloth.ENVIRONMENT["UNSLOTH_COMPILE_DISABLE"]]
-    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        gemma = pool.map(gemma_logits, values, chunksize=1)
     loaders = (FastLanguageModel.from_pretrained, FastLanguageModel.get_peft_model, load_vllm)
     return {
         "loader": {f.__name__: parameters(f) for f in loaders},
@@ -528,7 +434,5 @@ def unsloth_alone(folder):
         "missing_names": [name for name in NAMES if name not in source],
         "notebook": notebook(folder / "notebook"),
         "four_bit": four_bit(),
-        "gemma_logits": gemma,
-        "kept_by_the_loss": kept_by_the_loss(folder / "loss"),
         "settings": engine_settings(folder),
     }
