@@ -162,6 +162,7 @@ class PodsTrainer(TrlAdapter):
         self.ignored_argument = next(args.problems(function, keeps_all=False), None)
         self.newest: Record | None = None
         self.metrics: Metrics = {}  # of the newest step
+        self.logged: Metrics = {}  # log_metric calls of its rewards
         self.extras = []
         self.history: History = {}
         self.fresh_used = 0  # prompts that step.fresh() has handed out in finished steps
