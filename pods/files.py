@@ -2,10 +2,8 @@
 JSON lines, to which a run appends, so that a kill tears only the last one."""
 
 import fcntl
-import gzip
 import json
 import os
-import re
 import shutil
 import socket
 import sys
@@ -13,15 +11,10 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import count, pairwise
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-# How a member of gzip.compress begins, and its length.
-HEAD = re.compile(rb"\x1f\x8b\x08\x00.{4}[\x00\x02\x04]\xff", re.DOTALL)
-HEAD_BYTES = 10
-MOST_BYTES = 2**27  # of a member's text: a step of 4,096 rollouts of 1,024 tokens has some 2**24
+BLOCK = 2**14  # bytes that are read at once
 DAY = 86_400.0  # s
 JsonObject = dict[str, Any]  # a record in a file, or all that a file holds
 
@@ -94,14 +87,6 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def aside(path: Path) -> Path:
-    """An unused path in set-aside/ beside a file or folder; nothing reads that folder."""
-    folder = path.parent / "set-aside"
-    folder.mkdir(exist_ok=True)
-    names = (folder / f"{path.name}.{number}" for number in count())
-    return next(name for name in names if not name.exists())
-
-
 def append(path: Path, record: JsonObject) -> None:
     """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line
     gets an end first: it cannot be read, but spoils no other. Raises OSError."""
@@ -138,48 +123,36 @@ def lock(path: Path, wait: bool = False) -> Iterator[IO[str]]:
         file.truncate(0)
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """What was appended to a file at once: a line, or in a .gz a member of lines."""
-
-    location: str
-    content: bytes
-    records: list[JsonObject] | None  # None: it cannot be read
-
-
-def chunks(path: Path) -> Iterator[Chunk]:
-    """The parts of a file without a torn end; of no file none. One that cannot be read hides no
-    later one."""
-    if not path.is_file():
-        return
-    with open(path, "rb") as file:
+def parts(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """The parts of a file that were appended at once, a line, or in a .gz a member of lines, and
+    where they begin; None for a torn end, and for what cannot be unpacked. Of no file none."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
         if path.suffix == ".gz":
-            yield from members(file.read())
+            yield from members(file)
             return
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):  # only the last can be torn
-                yield Chunk(f"line {number}", line, records_of(line))
+        start = 0
+        for line in file:
+            yield start, line if line.endswith(b"\n") else None
+            start += len(line)
 
 
-def members(content: bytes) -> Iterator[Chunk]:
-    """The gzip members of a file without a torn one at its end."""
-    heads = {match.start() for match in HEAD.finditer(content)}
-    for start, end in pairwise(sorted({0, *heads, len(content)})):
-        rest = content[start:end]
-        while len(rest) >= HEAD_BYTES:  # a shorter one is torn
-            member = zlib.decompressobj(wbits=31)
-            try:
-                text = member.decompress(rest, MOST_BYTES)
-            except zlib.error:
-                text = None
-            if text is None or (len(text) == MOST_BYTES and not member.eof):
-                yield Chunk(f"byte {start}", rest, None)
-                break
-            if not member.eof and end == len(content):
-                break
-            records = records_of(text) if member.eof else None
-            yield Chunk(f"byte {start}", rest[: len(rest) - len(member.unused_data)], records)
-            rest = member.unused_data
+def members(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """As `parts`; nothing is read behind a member that cannot be unpacked."""
+    start = 0
+    while block := file.read(BLOCK):
+        member = zlib.decompressobj(wbits=31)
+        lines = []
+        try:
+            while block and not member.eof:
+                lines.append(member.decompress(block))
+                block = b"" if member.eof else file.read(BLOCK)
+        except zlib.error:
+            print(f"{file.name}: cannot be read from byte {start} on; left out", file=sys.stderr)
+        if not member.eof:
+            yield start, None
+            return
+        yield start, b"".join(lines)
+        start = file.seek(-len(member.unused_data), os.SEEK_CUR)
 
 
 def records_of(lines: bytes) -> list[JsonObject] | None:
@@ -198,52 +171,27 @@ def read_lines(path: Path) -> list[JsonObject]:
 
 def stream_lines(path: Path) -> Iterator[JsonObject]:
     """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
-    What cannot be read is left out, and a line on stderr names it at the end."""
-    broken: list[str] = []
-    for chunk in chunks(path):
-        if chunk.records is None:
-            broken.append(chunk.location)
-        yield from chunk.records or ()
+    What cannot be read is left out, and a line on stderr says where it begins."""
+    broken: list[int] = []
+    for start, lines in parts(path):
+        records = records_of(lines or b"")
+        if records is None:
+            broken.append(start)
+        yield from records or ()
     if broken:
-        print(f"{path}: cannot be read at {few(broken)}; left out", file=sys.stderr)
+        print(f"{path}: cannot be read at byte {few(broken)}; left out", file=sys.stderr)
 
 
-def forget_after(path: Path, step: int, steps: Iterable[int] = ()) -> None:
-    """Drop the records after `step`, and a torn end: a resumed run writes them again. A file that
-    cannot be read inside is copied to set-aside/ first; lines on stderr name what is lost.
-
-    steps: those that a whole file has records of.
-    """
-    lost = set(steps)
-    if path.is_file():
-        with replacing(path) as file:
-            lost -= copy_early(path, step, file)
-    if lost:
-        print(f"{path}: has no record of step {few(sorted(lost))}", file=sys.stderr)
-
-
-def copy_early(path: Path, step: int, file: BinaryIO) -> set[int]:
-    """Write the records up to `step` of a file of lines to another, one part at a time; returns
-    their steps. See forget_after."""
-    steps: set[int] = set()
-    broken: list[str] = []
-    for chunk in chunks(path):
-        records = chunk.records
-        if records is None or not all(isinstance(record.get("step"), int) for record in records):
-            broken.append(chunk.location)
-            continue
-        kept = [record for record in records if record["step"] <= step]
-        steps |= {record["step"] for record in kept}
-        content = chunk.content
-        if kept != records:
-            content = "".join(json.dumps(record) + "\n" for record in kept).encode()
-            if path.suffix == ".gz":
-                content = gzip.compress(content)
-        file.write(content)
-    if broken:
-        copy = shutil.copy(path, aside(path))
-        print(f"{path}: cannot be read at {few(broken)}; copied to {copy}", file=sys.stderr)
-    return steps
+def forget_after(path: Path, step: int) -> None:
+    """Cut a file before its first record after `step`, and before a torn end: a resumed run writes
+    them again."""
+    for start, lines in parts(path):
+        records = () if lines is None else records_of(lines) or ()
+        if lines is None or any(record.get("step", step) > step for record in records):
+            with open(path, "r+b") as file:
+                file.truncate(start)
+                os.fsync(file.fileno())
+            return
 
 
 def few(items: Iterable[str | float]) -> str:

@@ -5,11 +5,11 @@ import hashlib
 import json
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -17,8 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pods import ranks
-from pods.config.errors import one_line
-from pods.files import aside, remove, sync_folder
+from pods.files import remove, sync_folder
 from pods.models import weights
 
 TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
@@ -31,7 +30,6 @@ TRAINING_STATE = (  # files that only a resume needs; without one of the first t
     "zero_to_fp32.py",
     "zero_to_torch.py",
 )
-MOMENTS = ("exp_avg", "exp_avg_sq", "state1", "state2")  # of torch's and bitsandbytes' Adam
 
 
 class File(BaseModel):
@@ -122,7 +120,10 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
 
 def set_aside(path: Path) -> None:
     """Move a checkpoint that is in the way to <run>/set-aside/, which nothing reads."""
-    target = path.rename(aside(path))
+    folder = path.parent / "set-aside"
+    folder.mkdir(exist_ok=True)
+    names = (folder / f"{path.name}.{number}" for number in count())
+    target = path.rename(next(name for name in names if not name.exists()))
     ranks.say(f"{path} moved to {target}")
 
 
@@ -178,33 +179,6 @@ def damage(checkpoint: Checkpoint) -> str | None:
     return weights.fault(checkpoint.path)
 
 
-def moments_damage(checkpoint: Path) -> str | None:
-    """The fault in Adam's moments, or None: those of another shape would end the process."""
-    import torch
-    from safetensors import safe_open
-
-    file = checkpoint / "optimizer.pt"
-    if not file.is_file():  # DeepSpeed's own
-        return None
-    try:
-        states = torch.load(file, map_location="cpu", weights_only=True).get("state", {})
-        moments = [state[name] for state in states.values() for name in MOMENTS if name in state]
-        shapes = Counter(tuple(moment.shape) for moment in moments)
-        finite = all(moment.isfinite().all() for moment in moments)
-    except Exception as error:  # torch and pickle have types of their own
-        return f"{file.name} cannot be read ({one_line(error)})"
-    if not finite:
-        return f"{file.name}: moments are not finite"
-    trained: Counter = Counter()
-    for saved in checkpoint.glob("*.safetensors") if shapes else ():
-        with safe_open(saved, framework="pt") as tensors:
-            trained.update(tuple(tensors.get_slice(n).get_shape()) for n in tensors.keys())  # noqa: SIM118
-    for shape, count in shapes.items():
-        if count > 2 * trained[shape]:
-            return f"{file.name}: {count} moments of shape {shape} fit no weight of the checkpoint"
-    return None
-
-
 def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
     finished = find(run, name)
@@ -214,7 +188,6 @@ def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | N
         problem = damage(checkpoint)
         if problem is None and not checkpoint.resumable:
             problem = "its training state was removed (checkpoint.keep)"
-        problem = problem or moments_damage(checkpoint.path)
         if problem is None:
             return checkpoint, problems
         problems.append(f"{checkpoint.path}: {problem}")

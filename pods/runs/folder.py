@@ -22,7 +22,7 @@ from pods.config.command import load_config
 from pods.config.errors import RunFailed, UserError
 from pods.config.functions import code_of, file_of
 from pods.config.keys import TrainConfig, changes, flat, may_change
-from pods.files import aside, write_atomic
+from pods.files import write_atomic
 from pods.runs import checkpoints
 from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
@@ -121,10 +121,6 @@ class RunFolder:
                     f"{before} -> {now} processes: the same prompts in the same order; weights are "
                     "those of before but for rounding"
                 )
-            versions = facts_of(self.meta).get("versions") or {}
-            before, now = versions.get("vllm"), installed("vllm").get("vllm")
-            if before and now and before != now:  # vLLM 0.32 draws other numbers
-                ranks.say(f"vllm {before} -> {now}: completions of the same seeds may differ")
         return start
 
     def refuse_unshared(self, start: Checkpoint | None) -> None:
@@ -180,16 +176,9 @@ class RunFolder:
         if not self.saved_config.is_file():
             raise UserError(f"run={run}: {self.saved_config} is missing; set run=<another name>")
         saved = load_config(self.saved_config)
-        if saved.run != run:
-            raise UserError(
-                f"run={run}: {self.saved_config} has run={saved.run}: the folder was renamed; "
-                f"rename it back to {saved.run}, or set run=<another name>"
-            )
         refused = []
         changed = changes(saved.model_dump(), self.config.model_dump())
         for key, change in changed.items():
-            if key == "optimizer.schedule_by" and "max_steps" in changed:
-                change += f" by {changed['max_steps']}"
             if not may_change(key) and not (other_ranks and key == "micro_batch_size"):
                 refused.append(change)
         if refused:
@@ -208,16 +197,11 @@ class RunFolder:
             typed = OmegaConf.to_yaml(HydraConfig.get().overrides.task)
             write_atomic(self.saved_config.with_name("overrides.yaml"), typed)
         origin = self.origin  # of now: the clone may be at another commit by the first checkpoint
-        facts = facts_of(self.meta)
-        if self.meta.is_file() and not facts:
-            ranks.say(f"{self.meta}: cannot be read; moved to {self.meta.rename(aside(self.meta))}")
-        if start is None or not facts:
+        if start is None or not facts_of(self.meta):
             saved = start.meta if start else {}
             self.note(**{key: saved.get(key, value) for key, value in origin.items()})
-        updates = self.config.updates_per_generation
-        for lines in (self.metrics, self.rollout_log):
-            files.forget_after(lines, step, range(updates, step + 1, updates))
-        files.forget_after(self.evaluations, step)
+        for lines in (self.metrics, self.rollout_log, self.evaluations):
+            files.forget_after(lines, step)
         for checkpoint in checkpoints.find(self.path):
             if checkpoint.step > step:
                 checkpoints.set_aside(checkpoint.path)

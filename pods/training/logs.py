@@ -111,12 +111,9 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
             try:
                 tracker.start()
             except Exception as error:  # of the tracker's own types
-                remedy = "log in, set WANDB_MODE=offline"
-                if tracker.name == "tensorboard":
-                    remedy = f"make {folder / 'tensorboard'} a folder that can be written"
                 raise UserError(
-                    f"logger={tracker.name}: {one_line(error).rstrip('.')}; {remedy}, or leave it "
-                    "out"
+                    f"logger={tracker.name}: {one_line(error).rstrip('.')}; correct that, or leave "
+                    f"{tracker.name} out"
                 ) from error
             stack.callback(tracker.finish)
             if tracker.name == "wandb":

@@ -188,7 +188,6 @@ class RunCallback(TrainerCallback):
         self.meter = Meter(meta)
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
-        self.is_packed = True  # whether Unsloth packed the rows of the latest update
         self.logged = self.start.step if self.start else 0  # the newest step with a line of metrics
         best = meta.get("checkpoint_best")
         self.saves = Save(
@@ -227,17 +226,8 @@ class RunCallback(TrainerCallback):
             seed_step(self.config, state.global_step)
             if self.clock.train_seconds:
                 scheduler = unwrap_deepspeed(objects["lr_scheduler"])
-                (before, *_) = scheduler.get_last_lr()
                 scheduler.last_epoch -= 1  # anew: by the clock, and by a longer schedule's end
                 scheduler.step()
-                (rate, *_) = scheduler.get_last_lr()
-                is_first = self.start is not None and state.global_step == self.start.step
-                if is_first and rate != before and self.config.optimizer.schedule_by == "steps":
-                    max_steps = self.config.max_steps
-                    ranks.say(
-                        f"learning rate {before:.3g} -> {rate:.3g}: the schedule of the earlier "
-                        f"process had another end than {max_steps=}"
-                    )
             self.clock.start_step()
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **objects: Any) -> None:
@@ -296,19 +286,12 @@ class RunCallback(TrainerCallback):
         return ends
 
     def step_metrics(self, step: int) -> Metrics:
-        """The metric line of the step; says it when the run begins not to learn, or not to pack."""
+        """The metric line of the step; says it when the run begins not to learn."""
         others = self.trainer.packing()
         if self.trainer.sampler.guard:
             others |= self.trainer.sampler.guard.metrics
         others |= self.trainer.metrics | self.trainer.logged
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
-        was_packed, self.is_packed = self.is_packed, metrics.get("update/packed") != 0
-        if was_packed and not self.is_packed:
-            size = self.config.micro_batch_size
-            ranks.say(
-                f"step {step}: Unsloth stopped packing a micro-batch into one sequence; updates "
-                f"take longer. If memory was short, lower micro_batch_size={size}"
-            )
         known = self.watch.problem
         metrics |= self.watch(metrics)
         if self.watch.problem != known:

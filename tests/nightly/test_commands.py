@@ -43,8 +43,7 @@ def test_overrides_work(tmp_path, overrides):
 def test_a_longer_run_goes_on_at_the_rates_of_its_own_schedule(tmp_path):
     for max_steps in (2, 4):
         keys = [f"max_steps={max_steps}", "optimizer.warmup_steps=0"]
-        done = processes.run(tmp_path, *processes.SMALL, *keys)
-    assert "learning rate 0 -> 0.0005" in done.stderr
+        processes.run(tmp_path, *processes.SMALL, *keys)
     lines = files.read_lines(tmp_path / "checkpoints" / "r" / "metrics.jsonl")
     rates = [line["learning_rate"] for line in lines]
     assert rates == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 2, 1e-3 / 4])

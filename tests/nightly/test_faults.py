@@ -278,29 +278,6 @@ def test_a_child_that_the_users_code_forks_does_not_train(name, folder):
     assert steps_of(path) == [2]
 
 
-THREAD = """
-import threading
-
-hold = threading.Event()
-waiting = threading.Thread(target=hold.wait, name="my-thread")
-
-def starts(completions, **_):
-    if not waiting.is_alive():
-        waiting.start()
-    return [0.0] * len(completions)
-"""
-
-
-def test_threads_that_keep_a_finished_process_alive_are_named(folder):
-    (folder / "own.py").write_text(THREAD)
-    own = f"rewards.functions.own={folder / 'own.py'}:starts"
-    process = processes.Process(folder, *keys(folder, own, "max_steps=2"))
-    printed = folder / "stderr"
-    processes.wait_for(lambda: printed.exists() and "my-thread" in printed.read_text(), [process])
-    process.kill()
-    assert steps_of(folder / "checkpoints" / "r") == [2]
-
-
 @pytest.mark.parametrize(
     ("fault", "code"),
     [(faults.reader_is_gone, 0), (faults.stdout_is_full, 1)],

@@ -5,16 +5,19 @@ import errno
 import gzip
 import json
 import os
+import socket
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
-from pods.files import append, forget_after, read_lines, stream_lines, write_atomic
+from pods.files import Held, append, forget_after, lock, read_lines, stream_lines, write_atomic
 
 Call = tuple[str, int, int]  # fsync or rename; the file's number, which a rename keeps; its size
 
@@ -95,48 +98,62 @@ def steps_of(path: Path) -> list[int]:
 @pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl.gz"])
 @pytest.mark.parametrize(
     "garbage",
-    [
-        b'{"step": 3, garb\n',
-        bytes(100) + b"\n",
-        b"\xff\n",
-        b"[]\n",
-        b'{"step": "3"}\n',
-        b"[" * 9999,
-    ],
-    ids=["cut", "NUL bytes", "no UTF-8", "no object", "another type", "deep"],
+    [b'{"step": 3, garb\n', bytes(100) + b"\n", b"\xff\n", b"[]\n", b"[" * 9999 + b"\n"],
+    ids=["cut", "NUL bytes", "no UTF-8", "no object", "deep"],
 )
-def test_a_part_that_cannot_be_read_costs_no_later_record(tmp_path, capsys, name, garbage):
+def test_lines_that_cannot_be_read_cost_no_later_record(tmp_path, capsys, name, garbage):
     path = tmp_path / name
     for step in (1, 2):
         appended(path, step)
-    whole = garbage if garbage.endswith(b"\n") else garbage + b"\n"
+    start = path.stat().st_size
     with path.open("ab") as file:
-        file.write(gzip.compress(whole) if name.endswith("gz") else whole)
+        file.write(gzip.compress(garbage) if name.endswith("gz") else garbage)
     for step in (4, 5, 6):
         appended(path, step)
-    broken = path.read_bytes()
-    forget_after(path, 5, range(1, 6))
-    assert (tmp_path / "set-aside" / f"{name}.0").read_bytes() == broken
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2
-    assert said[0].startswith(f"{path}: cannot be read at ")
-    assert said[1] == f"{path}: has no record of step 3"
+    forget_after(path, 5)
     assert steps_of(path) == [1, 2, 4, 5]
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == f"{path}: cannot be read at byte {start}; left out\n"
 
 
-def test_bytes_overwritten_inside_a_rollout_log_cost_one_step(tmp_path, capsys):
+@pytest.mark.parametrize("member", [10, 100_000], ids=["small", "of many blocks"])
+def test_nothing_is_read_behind_a_member_that_cannot_be_unpacked(tmp_path, capsys, member):
     path = tmp_path / "rollouts.jsonl.gz"
-    for step in range(1, 7):
-        appended(path, step)
+    starts = []
+    for step in range(1, 6):
+        starts.append(path.stat().st_size if path.exists() else 0)
+        text = np.random.default_rng(step).bytes(member).hex()
+        line = json.dumps({"step": step, "text": text}) + "\n"
+        with path.open("ab") as file:
+            file.write(gzip.compress(line.encode()))
+    assert steps_of(path) == [1, 2, 3, 4, 5]
     content = bytearray(path.read_bytes())
-    middle = len(content) // 3
-    content[middle : middle + 40] = bytes(range(40))
+    content[starts[2] : starts[2] + 40] = bytes(range(40))
     path.write_bytes(content)
-    assert steps_of(path) in ([1, 4, 5, 6], [1, 2, 4, 5, 6], [1, 3, 4, 5, 6])
-    assert "cannot be read at byte " in capsys.readouterr().err
-    forget_after(path, 6, range(1, 7))
-    assert "has no record of step" in capsys.readouterr().err
+    assert steps_of(path) == [1, 2]
+    said = f"{path}: cannot be read from byte {starts[2]} on; left out\n"
+    assert capsys.readouterr().err == said
+    forget_after(path, 4)
+    appended(path, 3)
+    assert steps_of(path) == [1, 2, 3]
+    assert path.stat().st_size > starts[2]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl.gz"])
+def test_a_cut_is_on_the_disk_and_changes_no_byte_before_it(tmp_path, monkeypatch, name):
+    path = tmp_path / name
+    for step in (1, 2, 3):
+        appended(path, step)
+    whole = path.read_bytes()
+    appended(path, 4)
+    calls = record(monkeypatch)
+    forget_after(path, 3)
+    assert path.read_bytes() == whole
+    assert calls == [of("fsync", path)]
+    path.write_bytes(whole + b"\x1f\x8b")  # torn
+    forget_after(path, 3)
+    assert path.read_bytes() == whole
+    forget_after(path, 3)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("before", [b"", b'{"step": 1}\n'], ids=["only line", "last line"])
@@ -150,8 +167,7 @@ def test_a_torn_line_spoils_no_line_that_is_appended(tmp_path, capsys, before, t
     for step in (2, 3):
         append(path, {"step": step})
     assert steps_of(path) == [1, 2, 3][not before :]
-    number = 2 if before else 1
-    said = f"{path}: cannot be read at line {number}; left out\n"
+    said = f"{path}: cannot be read at byte {len(before)}; left out\n"
     assert capsys.readouterr().err == said * bool(torn)
 
 
@@ -163,12 +179,37 @@ def test_lines_of_several_processes_stay_whole(tmp_path):
     assert sorted(line["step"] for line in read_lines(path)) == [*range(40)]
 
 
-def test_a_lost_file_is_said(tmp_path, capsys):
-    forget_after(tmp_path / "metrics.jsonl", 20, range(1, 21))
-    path = tmp_path / "metrics.jsonl"
-    said = "has no record of step 1, 2, 3, 4, 5, 6, 7, 8 and 12 more"
-    assert capsys.readouterr().err == f"{path}: {said}\n"
-    assert not path.exists()
+def test_a_file_that_is_not_there_is_not_made(tmp_path):
+    forget_after(tmp_path / "metrics.jsonl", 20)
+    assert read_lines(tmp_path / "metrics.jsonl") == []
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_lock_is_held_by_one(tmp_path, capsys, wait):
+    path = tmp_path / "folder" / ".lock"
+    entered = []
+
+    def enter() -> None:
+        try:
+            with lock(path, wait):
+                entered.append("in")
+        except Held as owner:
+            entered.append(str(owner))
+
+    owner = f"pid {os.getpid()} on {socket.gethostname()}"
+    with lock(path):
+        second = Thread(target=enter)
+        second.start()
+        if wait:
+            while "waits for" not in capsys.readouterr().err:
+                second.join(0.01)
+            assert entered == []
+        else:
+            second.join()
+    second.join()
+    assert entered == ["in" if wait else owner]
+    assert path.read_text() == ""
 
 
 def test_the_first_line_makes_the_folders_of_its_file(tmp_path):
@@ -177,25 +218,12 @@ def test_the_first_line_makes_the_folders_of_its_file(tmp_path):
     assert path.read_text() == '{"step": 1}\n'
 
 
-def test_a_member_that_grows_without_end_is_left_out(tmp_path, monkeypatch, capsys):
-    """A few compressed bytes may hold a text that fills the memory."""
-    path = tmp_path / "rollouts.jsonl.gz"
-    monkeypatch.setattr("pods.files.MOST_BYTES", 10_000)
-    for step, length in ((1, 10), (2, 9_900), (3, 100_000), (4, 10), (5, 100_000)):
-        line = json.dumps({"step": step, "text": "a" * length}) + "\n"
-        path.open("ab").write(gzip.compress(line.encode()))
-    assert steps_of(path) == [1, 2, 4]
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"{path}: cannot be read at byte ")
-    assert said.count("byte") == 2
-
-
 def test_lines_are_read_one_at_a_time(tmp_path):
     """A run of 100,000 steps has 120 MB of metrics, which a resume and a report read."""
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": i, "text": "x" * 999}) + "\n" for i in range(1000)))
     tracemalloc.start()
-    forget_after(path, 500, range(1, 501))
+    forget_after(path, 500)
     assert [record["step"] for record in stream_lines(path)] == [*range(501)]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

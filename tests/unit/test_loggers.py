@@ -118,7 +118,9 @@ def test_a_logger_without_a_key_or_its_package_is_one_line(tmp_path, monkeypatch
 
 def test_the_folder_of_tensorboard_is_named_if_it_cannot_be_made(tmp_path):
     (tmp_path / "tensorboard").write_text("")
-    with pytest.raises(UserError, match=r"^logger=tensorboard: .*make .*/tensorboard a folder"):
+    with pytest.raises(
+        UserError, match=r"^logger=tensorboard: .*; correct that, or leave tensorboard"
+    ):
         log(tmp_path, range(1), "logger=[tensorboard]")
 
 
