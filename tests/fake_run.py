@@ -1,13 +1,11 @@
-"""A run as train.py leaves it, without training: random adapters on the tiny policy."""
+"""A run as train.py leaves it, without training: random adapters on the tiny policy. Only its
+functions with weights import torch."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from omegaconf import OmegaConf
-from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pods.config.command import compose, typed
 from pods.config.keys import TrainConfig
@@ -54,6 +52,10 @@ def edit_json(path, **keys):
 
 def add_checkpoint(folder, step, scale=0.02, full=False):
     """One checkpoint, complete with its meta.json; full: all weights instead of an adapter."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     path, generator = folder / f"checkpoint-{step}", torch.Generator().manual_seed(step)
     model = AutoModelForCausalLM.from_pretrained(TINY)
     if not full:
@@ -73,12 +75,18 @@ def add_checkpoint(folder, step, scale=0.02, full=False):
 
 def logps_of(model, prompt, ids, temperature):
     """(len(ids),) log-probabilities of a completion by a whole forward pass."""
+    import torch
+
     logits = model(torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
     return (logits / temperature).log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
 
 
 def live_model(checkpoint):
     """A policy as it is in training: its adapter is trainable, with dropout."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
     base = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
     options = {"is_trainable": True, "autocast_adapter_dtype": False}
     model = PeftModel.from_pretrained(base, checkpoint, **options)

@@ -164,7 +164,19 @@ def test_a_name_in_a_saved_config_leaves_no_folder(saved, key, name):
         load_config(saved)
 
 
-HEAVY = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotlib"}
+MODELS = {"torch", "transformers", "trl", "peft", "accelerate"}
+LIGHT = [
+    *("pods.algorithms", "pods.advantages", "pods.rollouts", "pods.metrics", "pods.dry_run"),
+    *("pods.scoring", "rewards", "pods.files", "pods.runs.folder", "pods.runs.rollout_log"),
+    *("pods.figures.curves", "pods.figures.statistics"),
+    *("pods.evaluation.scores", "pods.evaluation.targets"),
+]
+LIGHT_TESTS = [
+    *("rules", "algorithms", "advantages", "curves", "statistics", "selection", "results"),
+    *("rewards", "rewards_published", "rewards_strict", "rewards_tags", "rewards_types"),
+    *("files", "rollout_log", "scores", "tasks", "tasks_files", "tasks_own", "watch", "config"),
+]
+HEAVY = MODELS | {"datasets", "scipy", "matplotlib"}
 
 
 @pytest.mark.parametrize(
@@ -173,6 +185,8 @@ HEAVY = {"torch", "transformers", "trl", "datasets", "peft", "scipy", "matplotli
         ("train, evaluate_run", {*HEAVY, "pandas"}),  # before a config is checked
         ("pods.training.check", HEAVY),
         ("train, pods.engines.choose, pods.models.unsloth", {"trl", "transformers", "peft"}),
+        (", ".join(LIGHT), MODELS),
+        (", ".join(f"tests.unit.test_{name}" for name in LIGHT_TESTS), MODELS),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(names, absent):
