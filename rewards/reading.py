@@ -2,7 +2,7 @@
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
-import numpy as np
 import yaml
 from lark import Discard, Lark, Token, Transformer, Tree, v_args
 from lark.exceptions import LarkError
@@ -23,14 +22,14 @@ TYPES = ("letter", "word", "date", "time", "code", "range", "number", "formula",
 SYMBOLS = str.maketrans(SPELLING["symbols"])
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 DIGITS = 100  # to which equal values agree
-ROUNDS = 4  # sets of made-up values of the symbols; in the last one they are negative
+ROUNDS = 4  # sets of made-up values of the symbols; those of the last one are negative
 WRITTEN_SMALL = re.compile(  # Paris, It doubles, PARIS; not CO, Aa, AABB
     r"\b(?<!\\)[A-Z][a-z]{2,}\b|^[A-Z][a-z]?(?= +[a-z]{2})"
     r"|\b(?!(?:([A-Z])\1)+\b)[A-Z]{4,}\b(?!.*\d)"
 )
 MP = MPContext()
 MP.dps = DIGITS + 10
-LARGEST = MP.mpf(10) ** 2000  # of a value that is raised to a power
+LARGEST = MP.ldexp(1, 6000)  # of a value
 
 
 def substitute(text: str, steps: list) -> str:
@@ -68,44 +67,43 @@ def grammar(name: str) -> Lark:
 
 
 @lru_cache(maxsize=8192)
-def read(text: str, name: str) -> Any:
-    """The value of a spelled text that is wholly a statement of this type, else None."""
+def read(text: str, name: str) -> "Reading | None":
+    """What a spelled text says that is wholly a statement of this type, else None."""
     parser = grammar(name)
     try:
-        return READERS[name](parser.parse(text))
-    except (LarkError, ArithmeticError, ValueError):
+        value = READERS[name](parser.parse(text))
+        return value if isinstance(value, Reading) else Reading((name, *value))
+    except (LarkError, ArithmeticError, LookupError, ValueError):
         return None
 
 
-@lru_cache(maxsize=8192)
+class Reading(NamedTuple):
+    """What a text says. A gold answer is given by an answer with the same value or with one of its
+    other forms, and by one that has the gold answer's value among its own forms."""
+
+    value: tuple  # its type and what is compared
+    forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
+    meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
+    name: str = ""  # of the symbol that is all of an expression, or the left side of an equation
+    exact: list = []  # values of an expression, for each turn
+
+
 def gold_type(gold: str) -> str:
     """The type of a gold answer, which decides how answers are compared with it: number, quantity,
     range, letter, word, date, time, code, formula, text; or, of what is compared by its values,
     expression, relation, list, tuple, set, interval, matrix."""
-    if len(gold) > MAX_LENGTH:
-        return "text"
-    gold = spell(gold)
-    name, value = gold_reading(gold)
-    if isinstance(value, Group):
-        matrix = isinstance(value.entries[0], Group) and value.brackets == "[]"
-        infinite = value.brackets == "()" and "\\infty" in gold
-        if value.joiner == "and" and isinstance(value.entries[0], Relation):
-            return "relation"  # 0 < x < 2
-        key = "[[" if matrix else "[)" if infinite else value.brackets
-        return SPELLING["groups"].get(key, "interval")
-    if name == "number" and any(unit != 1 for _, unit in value):
-        return "quantity"
-    return type(value).__name__.lower() if name == "math" else name
+    kind = "text" if len(gold) > MAX_LENGTH else gold_reading(spell(gold))[1].value[0]
+    return SPELLING["groups"].get(kind, kind)
 
 
 @lru_cache(maxsize=8192)
-def gold_reading(gold: str) -> tuple[str, Any]:
-    """The first type whose rule reads a spelled gold answer, and its value; text is the last."""
+def gold_reading(gold: str) -> tuple[str, Reading]:
+    """The first rule that reads a spelled gold answer, and what it says; text is the last."""
     for name in TYPES:
-        value = None if re.search(NO_GOLD.get(name, "^$"), gold) else read(gold, name)
-        if value is not None:
-            return name, value
-    return "text", words(gold)
+        reading = None if re.search(NO_GOLD.get(name, "^$"), gold) else read(gold, name)
+        if reading is not None:
+            return name, reading
+    return "text", Reading(("text", *words(gold)))
 
 
 NO_GOLD = {"letter": r"[^()A-Z]|\w\s*\w", "number": r"=|\d[A-Za-z]$|^\(.*,"}  # is another type
@@ -119,6 +117,12 @@ UNITS = {
     for spelling, name in SPELLING["metric"].items()
     for prefix, sign in PREFIXES[len(spelling) > 3].items()
 } | SPELLING["units"]
+PERCENT = ord("%")
+NO_DIGITS = str.maketrans("", "", ",{} \t\n")
+
+
+def quantity(value: Fraction, unit: Fraction | int) -> tuple:
+    return "number" if unit == 1 else "quantity", value, unit
 
 
 @v_args(inline=True)
@@ -129,33 +133,30 @@ class Amounts(Transformer):
         return getattr(operator, rule)(*children)
 
     def NUMBER(self, token: Token) -> Fraction:
-        text = re.sub(r"10\s*\^[\s{]*", "1e", re.sub(r"[,\s}]", "", token.lower()))
+        text = token.lower().translate(NO_DIGITS).replace("10^", "1e")
         return Fraction(SPELLING["numbers"].get(text.removesuffix("s"), text))
 
     SPACED = TEN_TO = SCALE = ORDINAL = SPOKEN = TENS = NUMBER
     EXPONENT = int
 
     def WORD(self, token: Token) -> Fraction:
-        """A number for a unit, or for things that are counted, which have a plural's ending."""
-        word = substitute(token, SPELLING["in_units"])
-        small = word.lower()
-        names = [word, word.removesuffix("s"), small, small.removesuffix("s")]
-        known = [UNITS[name] for name in names if name in UNITS]
-        counted = token.type != "WORD" or re.fullmatch(r"\w{2,}[^\Wsui]s", word)
-        if not known and (not counted or word in SPELLING["no_nouns"]):
+        """A number for a unit; other words have a plural's ending, or stand where a noun does."""
+        word = token.translate(NO_DIGITS).rstrip(".")
+        stems = [word, word.removesuffix("s"), word.lower(), word.lower().removesuffix("s")]
+        known = [UNITS[stem] for stem in stems if stem in UNITS]
+        if not known and token.type == "WORD":
             raise ValueError(word)
-        return Fraction(int.from_bytes([*known, names[-1]][0].encode()))
+        return Fraction(int.from_bytes([*known, stems[-1]][0].encode()))
 
-    SINGLE = SINGULAR = WORD
+    PLURAL = SINGLE = SINGULAR = WORD
 
     def per(self, unit: Fraction) -> Fraction:
         return 1 / unit
 
     def repeating(self, fixed: Token, repeated: Token) -> Fraction:
         """0.1\\overline{6} is 0.1 and 6/90."""
-        decimals = len(fixed.partition(".")[2])
-        value = Fraction(int(repeated), 10**decimals * (10 ** len(repeated) - 1))
-        return Fraction(fixed + "0") + value
+        nines = (10 ** len(repeated) - 1) * 10 ** len(fixed.partition(".")[2])
+        return Fraction(fixed + "0") + Fraction(int(repeated), nines)
 
     def amount(self, value: Fraction, unit: Fraction | int = 1) -> tuple:
         return value, unit
@@ -169,20 +170,25 @@ class Amounts(Transformer):
             raise ValueError("false")
         return Discard
 
-    def number(self, *parts: Any) -> tuple | None:
-        """In 9 * 2 = 18 both sides are equal."""
-        *sides, amount = parts
-        return (amount,) if set(sides) <= {amount[0]} else None
+    def number(self, *parts: Any) -> Reading:
+        """In 9 * 2 = 18 both sides are equal. 60% may be called 60, and 25% be meant as 1/4."""
+        *sides, (value, unit) = parts
+        self.equation(value, *sides)
+        alone = quantity(value, PERCENT if unit == PERCENT and value % 1 else 1)
+        meant = {PERCENT: (value / 100, 1), 1: (value, PERCENT)}.get(unit, (value, unit))
+        return Reading(quantity(value, unit), (alone,), (quantity(*meant),))
 
-    def power(self, amount: tuple, exponent: int) -> tuple:
-        return ((amount[0] ** exponent, amount[1]),)
+    def power(self, amount: tuple, exponent: int) -> Reading:
+        return self.number((amount[0] ** exponent, amount[1]))
 
-    def compound(self, *amounts: tuple) -> list | None:
+    def compound(self, *amounts: tuple) -> Reading:
         """1 hour and 15 minutes: every amount has a unit."""
-        return sorted(amounts) if all(unit != 1 for _, unit in amounts) else None
+        if any(unit == 1 for _, unit in amounts):
+            raise ValueError("no unit")
+        return Reading(("quantity", *sorted(amounts)))
 
-    def range(self, *ends: Any) -> tuple:
-        return ends
+    def range(self, *ends: Any) -> Reading:
+        return Reading(("range", *ends))
 
     def VERSION(self, token: Token) -> str:
         return token.replace(" ", "")
@@ -197,8 +203,8 @@ def texts(tree: Tree) -> list[str]:
     return [SPELLING["months"].get(text[:3], text) for text in small]
 
 
-def date(tree: Tree) -> dict[str, str]:
-    return dict(zip([token.type[:5] for token in tree.children], texts(tree), strict=True))
+def date(tree: Tree) -> tuple:
+    return tuple(sorted(zip([token.type[:5] for token in tree.children], texts(tree), strict=True)))
 
 
 def time(tree: Tree) -> tuple:
@@ -209,201 +215,222 @@ def time(tree: Tree) -> tuple:
     return hour % 12 + 12 * (half[:1] == "p"), minute, second, half > ""
 
 
-def formula(tree: Tree) -> str:
+def formula(tree: Tree) -> list[str]:
     tokens = ["*" if token.type == "HYDRATE" else token for token in tree.scan_values(bool)]
-    return re.sub(r"[_{}^\s]", "", "".join(tokens))
+    return ["".join(tokens).translate(NO_DIGITS | str.maketrans("", "", "_^"))]
 
 
 # ---- Expressions, relations, lists ---------------------------------------------------------------
-
-
-class Expression(NamedTuple):
-    values: tuple[str, ...]  # for each set of values of its symbols; the words of a name
-    exact: Any = None  # the same as numbers, (ROUNDS,)
-    name: str = ""  # of an expression that is a symbol
-    unit: Any = 1
-
-
-class Relation(NamedTuple):
-    values: tuple[str, ...]  # of the difference of its sides, up to a factor
-    sign: str  # < \le = \ne \in
-    is_solved: bool  # x = 5
-    left: Expression
-    right: Expression
-
-
-class Group(NamedTuple):
-    brackets: str  # "" for a list without them; also the label of an entry, or \cup
-    joiner: str  # and, or; "" for commas
-    entries: list
-
-
-def rounded(values: Any) -> tuple[str, ...]:
-    """Texts of values, which are equal if they agree to DIGITS. The branch of a root of a negative
-    value is a choice: if the last value is complex, no more is said."""
-    *texts, last = [MP.nstr(MP.chop(value, 10.0**-DIGITS), DIGITS) for value in values]
-    return (*texts, "complex" if "j" in last else last)
-
-
-def bounded(values: Any) -> Any:
-    """The values, if they are small enough for the next operation."""
-    if abs(values).max() > LARGEST:
-        raise OverflowError
-    return values
-
 
 CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j}
 
 
 @cache
-def values_of(name: str) -> Any:
-    """ROUNDS values of a symbol, made up but for the constants."""
-    sizes = [Random(f"{name}{turn}").uniform(0.1, 3) for turn in range(ROUNDS - 1)]
-    values = [CONSTANTS.get(name, MP.mpf(size)) for size in [*sizes, -sizes[0]]]
-    return np.array(values, dtype=object)
+def value_of(name: str, turn: int) -> Any:
+    """Constants have theirs; another symbol has made-up values, the last one negative."""
+    size = MP.mpf(Random(f"{name}{turn % (ROUNDS - 1)}").uniform(0.1, 3))
+    return CONSTANTS.get(name, size if turn < ROUNDS - 1 else -size)
 
 
 def symbol(token: str) -> str:
-    return re.sub(r"[{}\s]", "", token)
+    return token.translate(NO_DIGITS)
 
 
 @v_args(inline=True)
 class Values(Transformer):
-    """The values of an expression, (ROUNDS,); of one with a \\pm b, (2, ROUNDS). The symbol `moved`
-    has other values than elsewhere."""
+    """The value of an expression, with the made-up values of one turn, and one sign of \\pm. The
+    symbol `moved` has another value than elsewhere."""
 
-    def __init__(self, moved: str = "") -> None:
+    def __init__(self, turn: int, sign: int = 1, moved: str = "") -> None:
         super().__init__()
-        self.moved = moved
+        self.turn, self.sign, self.moved = turn, sign, moved
 
     def __default__(self, rule: str, children: list, meta: object) -> Any:
-        """add, sub, ... are of the module operator; sqrt, binomial, ... of mpmath."""
-        function = getattr(operator, rule, None)
-        return function(*children) if function else self.apply(rule, *children)
+        """A function of the module operator or of mpmath, if its value is of limited size."""
+        value = (getattr(operator, rule, None) or getattr(MP, rule))(*children)
+        if not abs(value) <= LARGEST:
+            raise OverflowError
+        return value
 
-    def pow(self, base: Any, exponent: Any) -> Any:
-        return bounded(bounded(base) ** bounded(exponent))
-
-    def apply(self, name: str, *children: Any) -> Any:
-        """A function of mpmath, value by value."""
-        function = getattr(MP, name.lstrip("\\").replace("arc", "a"))
-        return bounded(np.frompyfunc(function, len(children), 1)(*map(bounded, children)))
-
-    def apply_power(self, name: str, power: Any, x: Any) -> Any:
-        """sin^2 x; sin^{-1} x is the inverse function."""
-        return self.apply("a" + name, x) if power[0] == -1 else self.pow(self.apply(name, x), power)
+    def power_of(self, function: Callable, power: Any, x: Any) -> Any:
+        return function(x) ** power  # sin^2 x
 
     def log(self, base: Any, x: Any) -> Any:
-        return self.apply("ln", x) / self.apply("ln", base)
+        return MP.log(x, base)
 
     def root(self, degree: Any, x: Any) -> Any:
-        return self.pow(x, 1 / degree)
+        return x ** (1 / degree)
 
-    def plus_minus(self, *parts: Any) -> Any:
-        """a \\pm b, \\pm b"""
-        *left, sign, right = parts
-        both = [sum(left) + right, sum(left) - right]
-        return np.array(both[:: 1 if sign == "\\pm" else -1])
+    def expression(self, value: Any) -> Any:
+        return value
 
-    def expression(self, values: Any) -> Any:
-        return values
+    def FUNCTION(self, token: Token) -> Callable:
+        """sin^{-1} is the inverse function."""
+        name, inverse, _ = token.lstrip("\\").replace("arc", "a").partition("^")
+        return getattr(MP, "a" * len(inverse) + name.strip())
+
+    def PLUS_MINUS(self, token: Token) -> int:
+        return self.sign if "p" in token else -self.sign
 
     def NUMBER(self, token: Token) -> Any:
         if len(token) > 40:
             raise ValueError(token)
-        number = Fraction(re.sub(r"[,\s]", "", token))
-        return np.full(ROUNDS, MP.mpf(number.numerator) / number.denominator)
+        return MP.mpf(1) * Fraction(token.translate(NO_DIGITS))
 
     RATIO = NUMBER
 
     def SYMBOL(self, token: Token) -> Any:
         name = symbol(token)
-        return values_of(name + "'moved" if name == self.moved else name)
+        return value_of(name + "'moved" * (name == self.moved), self.turn)
+
+
+def rounded(values: list) -> tuple[str, ...]:
+    """Texts of values, which are equal if they agree to DIGITS. The branch of a root of a negative
+    value is a choice: if the last of several values is complex, no more is said."""
+    texts = [MP.nstr(MP.chop(value, 10.0**-DIGITS), DIGITS) for value in values]
+    if len(texts) == ROUNDS and "j" in texts[-1]:
+        texts[-1] = "complex"
+    return tuple(texts)
+
+
+def unordered(values: Iterable) -> tuple:
+    return tuple(sorted(values, key=repr))
 
 
 class Entries(Interpreter):
-    """The values of an entry in a list, as a list: two for one with \\pm."""
+    """The readings of an entry in a list, as a list: two for one with \\pm."""
 
-    def expression(self, tree: Tree) -> list:
-        tokens = list(tree.scan_values(lambda token: token.type != "PLUS_MINUS"))
+    def expression(self, tree: Tree) -> list[Reading]:
+        """Its values for made-up values of its symbols, in ROUNDS turns."""
+        tokens = list(tree.scan_values(bool))
         names = {symbol(token) for token in tokens if token.type == "SYMBOL"} - {*CONSTANTS}
-        name = "".join(names).strip("\\") if len(tokens) == 1 else ""
         if len(tokens) * len(names) > 1000:
             raise ValueError("too long")
-        exact = np.atleast_2d(Values().transform(tree))
-        # What cancels out stood for something that does not commute: AB - BA, P^{-1}AP
-        for other in names:
-            if rounded(np.ravel(Values(other).transform(tree))[:1]) == rounded(exact[0][:1]):
-                raise ValueError("a symbol without effect")
-        rounds = ROUNDS if names else 2
-        return [Expression(rounded(values[:rounds]), values, name) for values in exact]
+        readings = []
+        for sign in (1, -1)[: 1 + any(token.type == "PLUS_MINUS" for token in tokens)]:
+            turns = range(ROUNDS if names else 1)
+            exact = [Values(turn, sign).transform(tree) for turn in turns]
+            # What cancels out stood for something that does not commute: AB - BA, P^{-1}AP
+            for name in names:
+                if rounded([Values(0, sign, name).transform(tree)]) == rounded(exact[:1]):
+                    raise ValueError("a symbol without effect")
+            name = "".join(names).strip("\\") if len(tokens) == 1 else ""
+            exact_of_all = exact if names else exact * ROUNDS
+            readings.append(
+                Reading(("expression", rounded(exact), 1), name=name, exact=exact_of_all)
+            )
+        return readings
 
-    def __default__(self, tree: Tree) -> list:
-        """A list; a set, tuple, interval with its brackets; a matrix as [[1, 2], [3, 4]]; a union;
-        a labelled entry."""
-        if len(tree.children) > 200:
-            raise ValueError("too long")
-        signs = [t for t in tree.children if isinstance(t, Token) and t.type != "NAME"]
-        entries = [
-            value for child in tree.children if child not in signs for value in self.values(child)
+    def __default__(self, tree: Tree) -> list[Reading]:
+        """A set, a tuple, an interval, a union, a matrix as [[1, 2], [3, 4]], a labelled entry: its
+        brackets, signs or label, and its entries."""
+        marks = [
+            t for t in tree.children if getattr(t, "type", "NAME") not in ("NAME", "SEPARATOR")
         ]
-        joiner = " ".join(sign for sign in signs if sign.type == "SEPARATOR").strip(",; ")
-        brackets = "".join(sign for sign in signs if sign.type != "SEPARATOR")
-        label = re.sub(r"\W", "", brackets).lower()
-        empty = "" if tree.data == "list" else "[]"
-        return [Group(label or brackets.replace("\\", "") or empty, joiner, entries)]
+        marks = "".join(marks).replace("\\", "")
+        kind = re.sub(r"\W", "", marks).lower() or marks or "[]"
+        values = [reading.value for reading in self.entries(tree)]
+        if kind[0] in "{c":
+            values = unordered(values)
+        if kind == "[]" and {value[0] for value in values} == {"[]"}:
+            kind = "[["
+        column = ("[[", *[("[]", value) for value in values])
+        return [Reading((kind, *values), (column,) if kind == "()" else ())]
 
-    def values(self, child: Tree | Token) -> list:
-        return self.visit(child) if isinstance(child, Tree) else [Expression(words(child))]
+    def transposed(self, tree: Tree) -> list[Reading]:
+        """(1, 2)^T is a column."""
+        return [Reading(self.visit(tree.children[0])[0].forms[0])]
 
-    def scaled(self, tree: Tree) -> list:
-        """-A, 2A of a matrix A, entry by entry."""
-        *factors, matrix = tree.children
-        for entry in list(matrix.find_data("expression")):
-            for factor in reversed(factors):
-                pair = Tree("mul", [factor, *entry.children])
-                entry.children = [Tree("neg", entry.children) if factor == "-" else pair]
-        return self.visit(matrix)
+    def entries(self, tree: Tree) -> list[Reading]:
+        """The readings of what stands between marks; names are texts."""
+        readings = []
+        for child in tree.children:
+            if isinstance(child, Tree):
+                readings += self.visit(child)
+            elif child.type == "NAME":
+                readings.append(Reading(("text", *words(child))))
+        return readings
 
-    def relation(self, tree: Tree) -> list:
-        """A relation; for 0 < x < 2 a group of two; of S = {1, 2} and x \\in [0, 1] the value."""
+    def relation(self, tree: Tree) -> list[Reading]:
+        """A relation; two for 0 < x < 2; of S = {1, 2} and x \\in [0, 1] the value."""
+        signs = [SPELLING["relations"].get(sign, str(sign)) for sign in tree.children[1::2]]
         sides = list(map(self.visit, tree.children[::2]))
-        signs = tree.children[1::2]
+        if not sides[-1][0].exact and {*signs} <= {"=", "\\in"}:
+            return sides[-1]
         if {*signs} == {"="}:
-            sides, signs = [sides[0], sides[-1]], signs[:1]
-        relations = [
-            related(left, SPELLING["relations"].get(sign, sign), right)
+            sides = [sides[0], sides[-1]]
+        found = [
+            related(left, sign, right)
             for lefts, sign, rights in zip(sides, signs, sides[1:], strict=False)
             for left in lefts
             for right in rights
         ]
-        return [Group("", "and", relations)] if len(signs) > 1 else relations
+        return found if len(sides) == 2 else [together(found, "and")]
 
-    def math(self, tree: Tree) -> Any:
-        entries = self.values(tree.children[0])
-        value = entries[0] if len(entries) == 1 else Group("", "", entries)
-        if isinstance(value, Expression) and len(tree.children) > 1:
-            ((_, unit),) = read(f"1 {tree.children[1].strip()}", "number")
-            return value._replace(unit=unit)
-        return value if isinstance(tree.children[0], Tree) else None  # a name is text
+    def entry_list(self, tree: Tree) -> list[Reading]:
+        separators = {t.strip(",; \n") for t in tree.children if isinstance(t, Token)}
+        joiner = "or" if "or" in separators else "and" if "and" in separators else ""
+        return [together(self.entries(tree), joiner)]
+
+    def math(self, tree: Tree) -> Reading:
+        first, *measure = tree.children
+        if isinstance(first, Token) or len(list(tree.scan_values(bool))) > 250:
+            raise ValueError("a name, which is text, or too long")
+        readings = self.visit(first)
+        if measure and len(readings) == 1 and readings[0].exact:
+            *value, _ = alone = readings[0].value
+            unit = read(f"1 {measure[0].strip()}", "number").value[-1]
+            return Reading((*value, unit), (alone,))
+        return readings[0] if len(readings) == 1 else together(readings, "")
 
 
-def related(left: Any, sign: str, right: Any) -> Any:
-    if sign in ("=", "\\in") and isinstance(right, Group):
-        return right
-    if not isinstance(left, Expression) or not isinstance(right, Expression):
-        raise ValueError(sign)
+@cache
+def infinities() -> tuple:
+    return tuple(read(text, "math").value for text in ("-\\infty", "\\infty"))
+
+
+def related(left: Reading, sign: str, right: Reading) -> Reading:
+    """A relation of two expressions; its form is what a symbol equals, or the interval of one."""
     if sign in (">", "\\ge"):
         return related(right, {">": "<", "\\ge": "\\le"}[sign], left)
-    difference = left.exact - right.exact
+    difference = [a - b for a, b in zip(left.exact, right.exact, strict=True)]
     scale = difference[0] if sign in ("=", "\\ne") else abs(difference[0])
-    is_solved = any(a.name and len({*b.values}) == 1 for a, b in ((left, right), (right, left)))
-    return Relation(rounded(difference / scale), sign, is_solved, left, right)
+    is_below = left.name > "" and len(right.value[1]) == 1
+    is_above = right.name > "" and len(left.value[1]) == 1
+    texts = rounded([value / scale for value in difference])
+    relation = ("relation", sign, is_below or is_above, *texts)
+    if sign == "=":
+        return Reading(relation, (right.value,) if left.name else (), name=left.name)
+    opening, closing = {"<": "()", "\\le": "[]"}.get(sign, "  ")
+    if is_below:
+        return Reading(relation, (("(" + closing, infinities()[0], right.value),))
+    interval = (opening + ")", left.value, infinities()[1])
+    return Reading(relation, (interval,) if is_above else ())
+
+
+def together(readings: list[Reading], joiner: str) -> Reading:
+    """A list. Its forms: without and, or; the set; 2, 3 of x = 2, y = 3; the interval of bounds."""
+    values = [reading.value for reading in readings]
+    forms = [("list", "", *unordered(values)), ("{}", *unordered(values))]
+    given = [r.forms[0] if r.forms and r.value[0] == "relation" else r.value for r in readings]
+    names = [r.name for r in readings if r.forms and r.name]
+    if len({*names}) == 1:
+        forms.append(("list", "", *unordered(given)))
+    elif len({*names}) == len(values) and joiner != "or":
+        forms.append(("()", *[form for _, form in sorted(zip(names, given, strict=True))]))
+    elif given != values and not names:
+        forms.append(("cup", *unordered(given)))
+        for first, second in (given, given[::-1]) if len(given) == 2 and joiner == "and" else ():
+            if (first[-1], second[1]) == infinities()[::-1]:
+                interval = (first[0][0] + second[0][1], first[1], second[2])
+                return Reading(("relation", "and", *unordered(values)), (interval,))
+    meant = (("()", *values),) if joiner != "or" else ()
+    return Reading(("list", joiner, *unordered(values)), tuple(forms), meant)
 
 
 READERS: dict[str, Callable[[Tree], Any]] = {
     "letter": texts,
-    "word": lambda tree: tree.children[0].type,
+    "word": lambda tree: [tree.children[0].type],
     "date": date,
     "time": time,
     "code": lambda tree: [SPELLING["numbers"].get(text, text) for text in texts(tree)],
