@@ -21,6 +21,8 @@ TRL = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
 # What people type for a key that has another name: TRL's, of which _trl.yaml has more, and PEFT's.
 OTHER_NAMES = {
     **{name: value[2:-1] for name, value in TRL.items() if str(value).startswith("${")},
+    "num_generations": "rollouts_per_prompt (sampled) and kept_per_prompt (trained on)",
+    "per_device_train_batch_size": "prompts_per_step and micro_batch_size (rows computed at once)",
     "lr": "optimizer.learning_rate",
     "n": "rollouts_per_prompt",
     "m": "kept_per_prompt",
@@ -99,13 +101,13 @@ def nearest_key(key: str, schema: type[Section]) -> str:
     key = key.lstrip("+~")
     last = key.rpartition(".")[2]
     candidates = [
-        OTHER_NAMES.get(last),
+        OTHER_NAMES.get(last, ""),
         *get_close_matches(key, names, 1, 0.75),
         *[name for name in names if name.rpartition(".")[2] == last],
         *[name for name in names if len(last) > 2 and name.rpartition(".")[2].startswith(last)],
     ]
     for candidate in candidates:
-        if candidate in names:
+        if candidate.partition(" ")[0] in names:  # the first of two keys
             return f"did you mean {candidate}?"
     return "--help lists all keys"
 
