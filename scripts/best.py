@@ -73,8 +73,9 @@ def main(config: BestConfig) -> None:
     else:
         print(selection.table(settings))
         print(
-            f"{best.label}: best by validation questions; {len(close)} of {len(others)} others "
-            "cannot be told from it. Its accuracy here is too high, because it was chosen by it."
+            f"{best.label}: best by validation questions{selection.tied(best, others)}; "
+            f"{len(close)} of {len(others)} others cannot be told from it. Its accuracy here is "
+            "too high, because it was chosen by it."
         )
     selection.note(config.results_dir, [name for s in settings for name in s.runs])
     if baseline is None:
