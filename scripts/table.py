@@ -28,11 +28,10 @@ def main(config: TableConfig) -> None:
     for figure, series in figures:
         ordered = sorted(series, key=lambda method: method.label != figure.baseline)
         pairs = speedup.pairs(figure, series, config)
-        table = paper.numbers(ordered, pairs)
+        table, texts = paper.tables(ordered, pairs)
         caption = f"{drawing.about(figure, series)} {paper.NOTE}"
         out = config.out_dir / figure.name
         write_atomic(out / "main.csv", table.to_csv(index=False))
-        texts = paper.readable(table)
         write_atomic(out / "main.tex", paper.latex(texts, caption, f"tab:{figure.name}"))
         shown = [texts.to_string(index=False), fill(caption, speedup.WIDTH)]
         shown += [fill(text, speedup.WIDTH) for text in paper.sentences(pairs, config.margin)]

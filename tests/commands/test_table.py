@@ -60,8 +60,8 @@ def test_the_settings_of_a_sweep_are_the_methods(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("values", "margin", "beginning"),
     [
-        ([[0.5], [0.6], [0.7]], None, "B has a higher final accuracy than A: by +20.0"),
-        ([[0.1], [0.2], [0.3]], None, "B has a lower final accuracy than A: by -20.0"),
+        ([[0.5], [0.6], [0.7]], None, "B has a higher final accuracy than A: B minus A is +20.0"),
+        ([[0.1], [0.2], [0.3]], None, "B has a lower final accuracy than A: B minus A is -20.0"),
         ([[0.31], [0.39], [0.51]], None, "No difference in final accuracy is established: B minus"),
         ([[0.31], [0.39], [0.51]], 5, "No difference in final accuracy is larger than 5 points"),
         ([[0.31], [0.39], [0.51]], 1, "No difference in final accuracy is established"),
