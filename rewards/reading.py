@@ -85,7 +85,7 @@ class Reading(NamedTuple):
     forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
     meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
     name: str = ""  # of the symbol that is all of an expression, or the left side of an equation
-    exact: list = []  # values of an expression, for each turn
+    exact: tuple = ()  # values of an expression, for each turn
 
 
 def gold_type(gold: str) -> str:
@@ -315,19 +315,17 @@ class Entries(Interpreter):
                 if rounded([Values(0, sign, name).transform(tree)]) == rounded(exact[:1]):
                     raise ValueError("a symbol without effect")
             name = "".join(names).strip("\\") if len(tokens) == 1 else ""
-            exact_of_all = exact if names else exact * ROUNDS
-            readings.append(
-                Reading(("expression", rounded(exact), 1), name=name, exact=exact_of_all)
-            )
+            value = ("expression", rounded(exact), 1)
+            turned = exact if names else exact * ROUNDS
+            readings.append(Reading(value, name=name, exact=tuple(turned)))
         return readings
 
     def __default__(self, tree: Tree) -> list[Reading]:
         """A set, a tuple, an interval, a union, a matrix as [[1, 2], [3, 4]], a labelled entry: its
         brackets, signs or label, and its entries."""
-        marks = [
-            t for t in tree.children if getattr(t, "type", "NAME") not in ("NAME", "SEPARATOR")
-        ]
-        marks = "".join(marks).replace("\\", "")
+        others = ("NAME", "SEPARATOR", "")
+        shown = [t for t in tree.children if getattr(t, "type", "") not in others]
+        marks = "".join(shown).replace("\\", "")
         kind = re.sub(r"\W", "", marks).lower() or marks or "[]"
         values = [reading.value for reading in self.entries(tree)]
         if kind[0] in "{c":
