@@ -5,7 +5,9 @@ The folder of a sweep, <output_dir>/sweep-<keys>-<hash>/, names its runs in runs
 """
 
 import hashlib
+import json
 import math
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -26,7 +28,6 @@ from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import TrainConfig, keys, may_change, typed_as, written
 from pods.config.paths import CONFIG_DIR
-from pods.files import JsonObject, stream_lines, write_atomic
 
 # What ${method:} states, beside the source of a user's data and the user's reward functions.
 METHOD = ("algorithm", "algorithm_kwargs", "rule", "advantage")
@@ -244,7 +245,10 @@ def summary(jobs: list[Job], overrides: list[str]) -> str:
     if done and not done[0].trial:
         sweep = folder(overrides, done[0].output_dir)
         runs = dict.fromkeys([*runs_of(sweep), *(config.run for config in done)])
-        write_atomic(sweep / RUNS, "".join(f"{run}\n" for run in runs))
+        sweep.mkdir(parents=True, exist_ok=True)
+        temporary = sweep / f".{RUNS}.{os.getpid()}.tmp"  # pods.files is no part of pods/config
+        temporary.write_text("".join(f"{run}\n" for run in runs))
+        temporary.replace(sweep / RUNS)
         lines.append(f"next: {evaluation_of(done, sweep)}")
         # a choice, or a comparison
         script = "best" if done[0].evaluation.split == "validation" else "table"
@@ -282,8 +286,8 @@ LAST_STEPS = 10  # of the mean reward
 def score(config: TrainConfig) -> float | None:
     """What a sweeper compares trainings by: greedy accuracy of the last evaluation, else sampled
     accuracy, else the mean reward of the last steps; None without a step."""
-    newest: JsonObject = {}
-    last: deque[JsonObject] = deque(maxlen=LAST_STEPS)
+    newest: dict[str, Any] = {}
+    last: deque[dict[str, Any]] = deque(maxlen=LAST_STEPS)
     for line in metric_lines(config):
         newest |= line
         last.append(line)
@@ -301,9 +305,13 @@ def is_finished(config: TrainConfig) -> bool:
     return any(line["step"] >= steps or line["train_seconds"] >= seconds for line in last)
 
 
-def metric_lines(config: TrainConfig) -> Iterator[JsonObject]:
+def metric_lines(config: TrainConfig) -> Iterator[dict[str, Any]]:
     """The lines of metrics.jsonl; half a one, of a killed job, is left out."""
-    return stream_lines(Path(config.output_dir) / config.run / "metrics.jsonl")
+    path = Path(config.output_dir) / config.run / "metrics.jsonl"
+    with suppress(OSError), open(path) as file:
+        for line in file:
+            with suppress(ValueError):
+                yield json.loads(line)
 
 
 def evaluation_of(trainings: list[TrainConfig], sweep: Path | None = None) -> str:
