@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 GPU_EXTRA = "uv sync --extra gpu"
-DRIVER = Path("/proc/driver/nvidia/version")
 SAMPLED = {"temperature", "top_p", "top_k", "max_tokens"}  # keys of evaluate_run.py and chat.py
 
 
@@ -64,14 +63,9 @@ def refuse_without_compiler(*chosen: str) -> None:
 def resolve_auto(config: TrainConfig) -> str:
     """Replace `auto` by this machine's backend, optimiser and engine; the line that says why."""
     if config.model.load_in_4bit and not torch.cuda.is_available():
-        if DRIVER.exists():
-            raise UserError(
-                "model.load_in_4bit=true: 4-bit weights need CUDA, and torch cannot use this "
-                f"machine's driver; install driver 580 or newer ({DRIVER} has its version)"
-            )
         raise UserError(
-            "model.load_in_4bit=true: 4-bit weights need CUDA; set model=tiny on a machine without "
-            "a GPU, or model.load_in_4bit=false"
+            "model.load_in_4bit=true: 4-bit weights need CUDA, with driver 580 or newer; set "
+            "model=tiny on a machine without a GPU, or model.load_in_4bit=false"
         )
     config.backend, reason = backend(config.backend, config)
     if config.optimizer.name == "auto":  # 8 bits as published
