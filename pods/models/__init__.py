@@ -7,7 +7,7 @@ from subprocess import SubprocessError
 from tempfile import TemporaryDirectory
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
-from pods.config.paths import PACKAGE
+from pods.config.paths import PACKAGE, user_cache
 from pods.files import remove_old
 from pods.models import smollm2
 
@@ -18,7 +18,7 @@ def locate(path: str) -> str:
     """`model.path` as a local folder (also relative to the repository's root), else as a hub id."""
     if path == smollm2.PATH:
         try:
-            return str(smollm2.model_folder())
+            return str(smollm2.model_folder(user_cache()))
         except ValueError as error:
             raise UserError(f"model.path={path}: {error}") from error
         except OSError as error:

