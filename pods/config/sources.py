@@ -56,32 +56,26 @@ def refuse(file: Path, name: str, header: str | None, content: Any) -> None:
 def refuse_default(file: Path, entry: Any, typed: str) -> None:
     """Raise UserError for an entry of a defaults list that chooses a config of Hydra's own groups,
     except for a launcher or a sweeper, or puts a config elsewhere."""
-    (group,) = entry if isinstance(entry, dict) and len(entry) == 1 else [entry]
-    value = entry[group] if isinstance(entry, dict) and len(entry) == 1 else None
-    chosen, _, package = str(group).partition("@")
-    if (package or None) not in PACKAGES:
-        raise UserError(f"{file}: defaults: {group}: @{package} must be _global_; correct it")
-    words = chosen.split()
-    named = words[-1] if words else ""
-    # A plugin's name is a word: with a folder in it, it would be a file of whoever wrote this one.
-    is_plugin = PLUGINS.fullmatch(" ".join(words)) and re.fullmatch(r"\w+", str(value))
-    if re.match(r"[./]*(hydra|\$)", named) and not is_plugin:
-        raise UserError(f"{file}: defaults: sets {named}; {typed}")
+    for group, value in entry.items() if isinstance(entry, dict) else [(entry, None)]:
+        chosen, _, package = str(group).partition("@")
+        if (package or None) not in PACKAGES:
+            raise UserError(f"{file}: defaults: {group}: @{package} must be _global_; correct it")
+        words = chosen.split()
+        named = words[-1] if words else ""
+        # A plugin's name is a word: with a folder in it, it would be a file of whoever wrote this.
+        is_plugin = PLUGINS.fullmatch(" ".join(words)) and re.fullmatch(r"\w+", str(value))
+        if re.match(r"[./]*(hydra|\$)", named) and not is_plugin:
+            raise UserError(f"{file}: defaults: sets {named}; {typed}")
 
 
-def refuse_resolvers(file: Path, content: Any, key: str = "") -> None:
+def refuse_resolvers(file: Path, content: dict[str, Any]) -> None:
     """Raise UserError for ${...} of anything but another key."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            refuse_resolvers(file, value, f"{key}.{name}" if key else str(name))
-    elif isinstance(content, list):
-        for value in content:
-            refuse_resolvers(file, value, key)
-    elif isinstance(content, str) and "${" in OTHER_KEYS.sub("", content):
-        raise UserError(
-            f"{file}: {key}={content}: only names of keys are replaced in a file outside of "
-            f"config/; type {key}=<value> on the command line, where the shell has $NAME"
-        )
+    for key, value in flat(content).items():
+        if "${" in OTHER_KEYS.sub("", str(value)):  # a list with all that is in it
+            raise UserError(
+                f"{file}: {key}={value}: only names of keys are replaced in a file outside of "
+                f"config/; type {key}=<value> on the command line, where the shell has $NAME"
+            )
 
 
 def read_files_as_data() -> None:

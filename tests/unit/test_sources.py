@@ -121,7 +121,7 @@ def test_a_file_from_elsewhere_does_not_read_the_environment(conf, value):
     write(path, {"defaults": ["quickstart", "_self_"], "wandb": {"tags": ["x", value]}})
     with pytest.raises(UserError) as error:
         command.compose("train", ["experiment=theirs"])
-    assert str(error.value).startswith(f"{path}: wandb.tags={value}: ")
+    assert str(error.value).startswith(f"{path}: wandb.tags={['x', value]}: ")
     assert os.environ["HOME"] not in str(error.value)
 
 
