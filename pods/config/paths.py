@@ -3,6 +3,7 @@ wheel holds in pods/suite/. Imports nothing of ours, so that every other file ma
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -24,6 +25,7 @@ COMMANDS = {
     "dequantize": "scripts/dequantize.py",
     "import_published": "scripts/import_published.py",
 }
+RUNS = "runs.txt"  # in the folder of a sweep: the name of a run in each line
 NAMES = {Path(file).name: name for name, file in COMMANDS.items()}
 
 
@@ -39,3 +41,10 @@ def as_typed(text: str) -> str:
         return text
     files = "|".join(map(re.escape, NAMES))
     return re.sub(f"(?:uv run )?(?:scripts/)?({files})", lambda m: f"pods {NAMES[m[1]]}", text)
+
+
+def runs_of(sweep: Path) -> list[str]:
+    """The runs of a sweep, by its folder; none if it is no folder of a sweep."""
+    with suppress(OSError):
+        return (sweep / RUNS).read_text().splitlines()
+    return []

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import TrainConfig, keys, may_change, typed_as, written
-from pods.config.paths import CONFIG_DIR
+from pods.config.paths import CONFIG_DIR, RUNS, runs_of
 
 # What ${method:} states, beside the source of a user's data and the user's reward functions.
 METHOD = ("algorithm", "algorithm_kwargs", "rule", "advantage")
@@ -40,7 +40,6 @@ MOST_OF_FIXED = 16  # of the keys that all runs of a sweep share, which are else
 SHORT = {"rollouts_per_prompt": "n", "kept_per_prompt": "m", "optimizer.learning_rate": "lr"}
 KEYS = keys(TrainConfig)
 LAST = [key.rpartition(".")[2] for key in KEYS]
-RUNS = "runs.txt"  # in the folder of a sweep: the name of a run in each line
 Compose = Callable[[list[str]], DictConfig]
 
 
@@ -271,13 +270,6 @@ def folder(overrides: list[str], output_dir: str | Path) -> Path:
     if len(short(fixed)) <= MOST_OF_FIXED:
         swept.insert(0, short(fixed))
     return Path(output_dir) / bounded(["sweep", *swept], f"-{hashed(words)[:4]}")
-
-
-def runs_of(sweep: Path) -> list[str]:
-    """The runs of a sweep, by its folder; none if it is no folder of a sweep."""
-    with suppress(OSError):
-        return (sweep / RUNS).read_text().splitlines()
-    return []
 
 
 LAST_STEPS = 10  # of the mean reward

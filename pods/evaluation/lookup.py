@@ -8,7 +8,7 @@ from pods.config.command import load_config
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Text, TrainConfig
 from pods.config.mistakes import nearest
-from pods.config.sweeps import runs_of
+from pods.config.paths import runs_of
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
 from pods.runs.results import run_order

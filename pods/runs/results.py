@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationEr
 from typing_extensions import TypedDict
 
 from pods.config.errors import UserError
-from pods.config.sweeps import runs_of
+from pods.config.paths import runs_of
 from pods.files import JsonObject, write_atomic
 
 META = "meta"
