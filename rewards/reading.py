@@ -178,9 +178,6 @@ class Amounts(Transformer):
         meant = {PERCENT: (value / 100, 1), 1: (value, PERCENT)}.get(unit, (value, unit))
         return Reading(quantity(value, unit), (alone,), (quantity(*meant),))
 
-    def power(self, amount: tuple, exponent: int) -> Reading:
-        return self.number((amount[0] ** exponent, amount[1]))
-
     def compound(self, *amounts: tuple) -> Reading:
         """1 hour and 15 minutes: every amount has a unit."""
         if any(unit == 1 for _, unit in amounts):
@@ -357,6 +354,8 @@ class Entries(Interpreter):
             return sides[-1]
         if {*signs} == {"="}:
             sides = [sides[0], sides[-1]]
+            if sides[0][0].value == sides[1][0].value:  # work: \\sqrt{20} = 2\\sqrt{5}
+                return sides[1]
         found = [
             related(left, sign, right)
             for lefts, sign, rights in zip(sides, signs, sides[1:], strict=False)
@@ -411,7 +410,7 @@ def together(readings: list[Reading], joiner: str) -> Reading:
     values = [reading.value for reading in readings]
     forms = [("list", "", *unordered(values)), ("{}", *unordered(values))]
     given = [r.forms[0] if r.forms and r.value[0] == "relation" else r.value for r in readings]
-    names = [r.name for r in readings if r.forms and r.name]
+    names = [r.name.rstrip("_0123456789") for r in readings if r.forms and r.name]
     if len({*names}) == 1:
         forms.append(("list", "", *unordered(given)))
     elif len({*names}) == len(values) and joiner != "or":

@@ -64,9 +64,23 @@ REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not rea
     "glucose, C6H12O6",
     "Option (D): CCOC(=O)c1cccc(N=C(C)c2ccccc2)c1",
     "an even function",
-    "even function",
     "Part (a): 12. Part (b): 30.",
     "(0,36) \\setminus \\{9\\}",
+    "1-\\left(\\frac{5}{6}\\right)^2=\\frac{11}{36}",
+    "120 degrees (obtuse)",
+    "1358_{10} = 2516_8",
+    "18 (not 20)",
+    "18 = 9 * 2",
+    "18 \\frac{\\text{dollars}}{\\text{day}}",
+    "18 rather than 20",
+    "18, not 20",
+    "2 times the square root of 5",
+    "P(8, -2)",
+    "She walks away with 18 dollars daily.",
+    "eleven thirty-sixths",
+    "even function",
+    "from -2 to 7, inclusive",
+    "m = 9, n = 16, giving m + n = 25",
     "\\frac15\\begin{pmatrix}1\\\\-18\\end{pmatrix}",
 }
 
@@ -125,7 +139,7 @@ def test_the_shared_pairs(shared):
 
 def test_the_pairs_of_everyday_answers():
     """strict_pairs.jsonl: written after the grammar, by kinds of answers. No wrong one is credited;
-    of the 742 right ones the 13 in REFUSED stay refused."""
+    of the 941 right ones those in REFUSED stay refused."""
     rows = (ROOT / "tests" / "unit" / "strict_pairs.jsonl").read_text().splitlines()
     mistakes = [
         (answer, row["gold"], verdict)
