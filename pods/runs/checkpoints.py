@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pods import ranks
+from pods.config.errors import one_line
 from pods.files import remove, sync_folder
 from pods.models import weights
 
@@ -30,6 +32,7 @@ TRAINING_STATE = (  # files that only a resume needs; without one of the first t
     "zero_to_fp32.py",
     "zero_to_torch.py",
 )
+MOMENTS = ("exp_avg", "exp_avg_sq", "state1", "state2")  # of torch's and bitsandbytes' Adam
 
 
 class File(BaseModel):
@@ -179,6 +182,33 @@ def damage(checkpoint: Checkpoint) -> str | None:
     return weights.fault(checkpoint.path)
 
 
+def moments_damage(checkpoint: Path) -> str | None:
+    """The fault in Adam's moments, or None: those of another shape would end the process."""
+    import torch
+    from safetensors import safe_open
+
+    file = checkpoint / "optimizer.pt"
+    if not file.is_file():  # DeepSpeed's own
+        return None
+    try:
+        states = torch.load(file, map_location="cpu", weights_only=True).get("state", {})
+        moments = [state[name] for state in states.values() for name in MOMENTS if name in state]
+        shapes = Counter(tuple(moment.shape) for moment in moments)
+        finite = all(moment.isfinite().all() for moment in moments)
+    except Exception as error:  # torch and pickle have types of their own
+        return f"{file.name} cannot be read ({one_line(error)})"
+    if not finite:
+        return f"{file.name}: moments are not finite"
+    trained: Counter = Counter()
+    for saved in checkpoint.glob("*.safetensors") if shapes else ():
+        with safe_open(saved, framework="pt") as tensors:
+            trained.update(tuple(tensors.get_slice(n).get_shape()) for n in tensors.keys())  # noqa: SIM118
+    for shape, many in shapes.items():
+        if many > 2 * trained[shape]:
+            return f"{file.name}: {many} moments of shape {shape} fit no weight of the checkpoint"
+    return None
+
+
 def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be resumed, and why no newer one can; name: a pattern."""
     finished = find(run, name)
@@ -188,6 +218,7 @@ def newest_intact(run: Path, name: str = "checkpoint-*") -> tuple[Checkpoint | N
         problem = damage(checkpoint)
         if problem is None and not checkpoint.resumable:
             problem = "its training state was removed (checkpoint.keep)"
+        problem = problem or moments_damage(checkpoint.path)
         if problem is None:
             return checkpoint, problems
         problems.append(f"{checkpoint.path}: {problem}")

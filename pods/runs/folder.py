@@ -121,6 +121,10 @@ class RunFolder:
                     f"{before} -> {now} processes: the same prompts in the same order; weights are "
                     "those of before but for rounding"
                 )
+            versions = facts_of(self.meta).get("versions") or {}
+            before, now = versions.get("vllm"), installed("vllm").get("vllm")
+            if before and now and before != now:  # vLLM 0.32 draws other numbers
+                ranks.say(f"vllm {before} -> {now}: completions of the same seeds may differ")
         return start
 
     def refuse_unshared(self, start: Checkpoint | None) -> None:
@@ -200,6 +204,9 @@ class RunFolder:
         if start is None or not facts_of(self.meta):
             saved = start.meta if start else {}
             self.note(**{key: saved.get(key, value) for key, value in origin.items()})
+        for lines in (self.metrics, self.rollout_log) if step else ():
+            if not lines.is_file():
+                ranks.say(f"{lines}: is missing; it begins after step {step}")
         for lines in (self.metrics, self.rollout_log, self.evaluations):
             files.forget_after(lines, step)
         for checkpoint in checkpoints.find(self.path):

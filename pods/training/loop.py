@@ -188,6 +188,7 @@ class RunCallback(TrainerCallback):
         self.meter = Meter(meta)
         self.stop = Stop(self.config, self.clock)
         self.watch = Watch(self.config)
+        self.is_packed = True  # whether Unsloth packed the rows of the latest update
         self.logged = self.start.step if self.start else 0  # the newest step with a line of metrics
         best = meta.get("checkpoint_best")
         self.saves = Save(
@@ -286,12 +287,19 @@ class RunCallback(TrainerCallback):
         return ends
 
     def step_metrics(self, step: int) -> Metrics:
-        """The metric line of the step; says it when the run begins not to learn."""
+        """The metric line of the step; says it when the run begins not to learn, or not to pack."""
         others = self.trainer.packing()
         if self.trainer.sampler.guard:
             others |= self.trainer.sampler.guard.metrics
         others |= self.trainer.metrics | self.trainer.logged
         metrics = self.meter.line(self.trainer.newest, self.clock, others)
+        was_packed, self.is_packed = self.is_packed, metrics.get("update/packed") != 0
+        if was_packed and not self.is_packed:
+            size = self.config.micro_batch_size
+            ranks.say(
+                f"step {step}: Unsloth stopped packing a micro-batch into one sequence; updates "
+                f"take longer. If memory was short, lower micro_batch_size={size}"
+            )
         known = self.watch.problem
         metrics |= self.watch(metrics)
         if self.watch.problem != known:

@@ -224,3 +224,20 @@ def test_keys_that_may_change_are_not_refused(folder, tmp_path, capsys):
     folder_of(tmp_path, "max_sequences=8", "engine=trl", "checkpoint.keep=7").find_start()
     line = capsys.readouterr().err.splitlines()[0]
     assert line == f"resuming {folder.path / 'checkpoint-100'}"
+
+
+def test_a_resume_names_a_missing_file(folder, tmp_path, capsys):
+    folder.metrics.unlink()
+    (start,) = checkpoints.find(folder.path, "checkpoint-100")
+    folder_of(tmp_path).begin(start)
+    said = capsys.readouterr().err
+    assert f"{folder.metrics}: is missing; it begins after step 100\n" in said
+    assert str(folder.rollout_log) not in said
+
+
+def test_a_resume_names_another_vllm(folder, capsys, monkeypatch):
+    edit_json(folder.meta, versions={"vllm": "0.28.0"})
+    monkeypatch.setattr(runs.metadata, "version", lambda _: "0.33.0")
+    folder_of(folder.path.parent).find_start()
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("vllm 0.28.0 -> 0.33.0: ") for line in lines)
