@@ -2,19 +2,21 @@
 
     uv run scripts/plot.py figure=quickstart
     uv run scripts/plot.py figure=all results_dir=results/published
+    uv run scripts/plot.py runs=checkpoints/sweep-<...> by=level    # after evaluate_run.py by=level
 Writes <out_dir>/<figure>/main.png|pdf|txt (caption), length.png|pdf, curves.json; prints its path.
 """
 
 import json
 
 from pods.config.command import command
-from pods.config.keys import Location
+from pods.config.keys import Location, Text
 from pods.figures.figure import FigureConfig
 from pods.files import write_atomic
 
 
 class PlotConfig(FigureConfig):
     out_dir: Location
+    by: Text | None
 
 
 @command("plot", PlotConfig)
@@ -31,8 +33,13 @@ def main(config: PlotConfig) -> None:
             picture = drawing.single_figure(figure, lines)
         drawing.save(picture, out / "main")
         drawing.save(drawing.length_figure(figure, series), out / "length")
+        content = curves.to_json(series)
+        if config.by:
+            parts = curves.by_value(figure, config.results_dir, config.by)
+            drawing.save(drawing.figure_by_value(figure, parts), out / "by")
+            content["by"] = {part.title: curves.to_json(own)["series"] for part, own in parts}
         write_atomic(out / "main.txt", drawing.caption(figure, series))
-        write_atomic(out / "curves.json", json.dumps(curves.to_json(series), indent=1) + "\n")
+        write_atomic(out / "curves.json", json.dumps(content, indent=1) + "\n")
         print(out)
     curves.finish(left_out)
 

@@ -1,16 +1,18 @@
-"""A figure as a table, and the sentences that its intervals allow, for a paper.
+"""A figure with its table, and the sentences that its intervals allow, for a paper.
 
     uv run scripts/table.py figure=quickstart
     uv run scripts/table.py 'runs={GRPO: [a-*], PODS: [b-*]}' margin=2
-Writes <out_dir>/<figure>/main.csv (numbers), main.tex (booktabs), main.txt; prints the last.
+Writes <out_dir>/<figure>/main.csv (numbers), main.tex (booktabs), main.png|pdf (the figure) and
+main.txt, which it prints.
 """
 
+from dataclasses import replace
 from textwrap import fill
 
 from pydantic import PositiveFloat
 
 from pods.config.command import command
-from pods.config.keys import Location
+from pods.config.keys import Location, Text
 from pods.figures.figure import Comparison, FigureConfig
 from pods.files import write_atomic
 
@@ -18,19 +20,31 @@ from pods.files import write_atomic
 class TableConfig(FigureConfig, Comparison):
     out_dir: Location
     margin: PositiveFloat | None
+    by: Text | None
 
 
 @command("table", TableConfig)
 def main(config: TableConfig) -> None:
-    from pods.figures import curves, drawing, paper, speedup  # pandas: --help waits for none
+    import pandas  # --help waits for none of these
+
+    from pods.figures import curves, drawing, paper, speedup
 
     figures, left_out = curves.read_all(config)
     for figure, series in figures:
-        ordered = sorted(series, key=lambda method: method.label != figure.baseline)
-        pairs = speedup.pairs(figure, series, config)
-        table, texts = paper.tables(ordered, pairs)
+        parts = [(figure, series)]
+        if config.by:
+            parts += curves.by_value(figure, config.results_dir, config.by)
+        rows, pairs = [], []  # rows: numbers and texts of each part
+        for part, own in parts:
+            where = "" if part is figure else part.title
+            of_part = [replace(p, where=where) for p in speedup.pairs(part, own, config)]
+            ordered = sorted(own, key=lambda method: method.label != figure.baseline)
+            rows.append(paper.tables(ordered, of_part, where))
+            pairs += of_part
+        table, texts = (pandas.concat(of_parts) for of_parts in zip(*rows, strict=True))
         caption = f"{drawing.about(figure, series)} {paper.NOTE}"
         out = config.out_dir / figure.name
+        drawing.save(drawing.main_figure(figure, series), out / "main")
         write_atomic(out / "main.csv", table.to_csv(index=False))
         write_atomic(out / "main.tex", paper.latex(texts, caption, f"tab:{figure.name}"))
         shown = [texts.to_string(index=False), fill(caption, speedup.WIDTH)]

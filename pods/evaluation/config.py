@@ -30,6 +30,7 @@ class EvaluateConfig(Section):
     seed: NonNegativeInt
     rewards: Graders
     pass_at: list[PositiveInt]
+    by: Text | None
     split: Literal["test", "validation"]
     engine: Literal["auto", "vllm", "transformers"]
     model_path: Text | None

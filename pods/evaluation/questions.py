@@ -16,7 +16,11 @@ from pods.config.errors import UserError
 from pods.config.keys import TrainConfig
 from pods.engines import Completion, Request, seed_of, texts
 from pods.evaluation.records import GradedCompletion
+from pods.runs import results
 from pods.tasks.splits import read_prompts, renamed
+
+MOST_VALUES = 20  # of a column by which accuracies are counted
+OURS = ("id", "prompt", "prompt_ids")  # no columns of the data
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,29 @@ class Questions:
         dropped = f", {self.dropped} longer than in training left out" if self.dropped else ""
         sample = f" of {self.total}, a sample" if self.total else ""
         return f"{self.task}: {len(self.rows)} questions{sample}{dropped}"
+
+
+def by_value(q: Questions, column: str | None) -> dict[str, list[int]]:
+    """The numbers of the questions with each value of a column, and of all, by data set: math500,
+    math500/level=1, ... Raises UserError for a column that is not there or has too many values."""
+    groups = {q.task: [*range(len(q.rows))]}
+    if column is None:
+        return groups
+    if column not in q.rows[0]:
+        names = ", ".join(q.rows[0].keys() - OURS)
+        raise UserError(f"by={column}: {q.task} has no such column; it has {names or 'none'}")
+    values = [row[column] for row in q.rows]
+    known = sorted({*map(str, values)}, key=results.run_order)
+    if len(known) > MOST_VALUES:
+        raise UserError(
+            f"by={column}: has {len(known)} values in {q.task}, at most {MOST_VALUES} are counted "
+            "apart; add a column of groups to the data"
+        )
+    whole = q.task.removesuffix(results.GREEDY)
+    for value in known:
+        name = f"{whole}/{column}={value}{results.GREEDY * q.greedy}"
+        groups[name] = [i for i, own in enumerate(values) if str(own) == value]
+    return groups
 
 
 def requests(task: str, rows: Sequence[Row], seed: int, policy: str, repeat: int) -> list[Request]:

@@ -100,6 +100,8 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
         questions.load(name, config.split, training, tokenizer, config.questions, config.seed)
         for name in names
     ]
+    for q in asked:
+        questions.by_value(q, config.by)  # before a model loads
     print(
         *(f"skipped {line}" for line in skipped),
         *(q.summary for q in asked),
@@ -147,7 +149,7 @@ def score_all(plan: Plan, engine: Callable[[], Engine], run: str | None) -> Scor
             lines = score(plan, engine, store, plan.checkpoints)
             summaries.append(store.summary)
         if plan.config.split == "validation":
-            for task in dict.fromkeys(line["task"] for line in lines):
+            for task in dict.fromkeys(line["task"] for line in lines if "/" not in line["task"]):
                 name, share = targets.best(store.scores, plan.config.output_dir / run, task)
                 notes.append(
                     f"{run}, {name}: best on {task}, {share:.1%}; score it once: "
@@ -244,9 +246,12 @@ def sum_up(plan: Plan, store: Store, target: Target) -> dict[str, dict[str, Any]
             scores.grade(repeat, plan.versions, q.kind)
             if repeat != before:
                 records.write(path, repeat)
-        prompts = [row["prompt"] for row in q.rows]
-        entry, details = scores.summary(repeats, plan.versions, plan.config.pass_at, prompts)
-        store.note(q.task, plan.settings[q.task], target)
-        store.add(target, q.task, entry, details)
-        scored[q.task] = details
+        for task, numbers in questions.by_value(q, plan.config.by).items():
+            prompts = [q.rows[i]["prompt"] for i in numbers]
+            own = [[repeat[i] for i in numbers] for repeat in repeats]
+            entry, details = scores.summary(own, plan.versions, plan.config.pass_at, prompts)
+            settings = plan.settings[q.task] | {"questions": len(numbers)}
+            store.note(task, settings, target)
+            store.add(target, task, entry, details)
+            scored[task] = details
     return scored

@@ -69,7 +69,10 @@ def show(boards: Sequence[Scoreboard]) -> None:
         table = table.sort_values("task", kind="stable")  # the policies of a task together
         print(table.drop(columns=shared).to_string(index=False))
         notes = [note for board in boards for note in board.notes]
-        print(*dict.fromkeys(["[ ]: 95 % interval", *notes]), sep="\n")
+        kind = (
+            "[ ]: 95 % interval over the questions of one run (bootstrap; near 0 and 100 %: Wilson)"
+        )
+        print(*dict.fromkeys([kind, *notes]), sep="\n")
     files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
         print(f"wrote {', '.join(files)}")

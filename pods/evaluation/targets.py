@@ -86,10 +86,13 @@ class Store:
         tasks[task], weights[target.name] = settings, target.digest
 
     def add(self, target: Target, task: str, entry: results.Entry, details: JsonObject) -> None:
-        """Put the scores of a policy into the summary."""
+        """Put the scores of a policy into the summary; the old ones of its task by a column, which
+        may be of fewer repeats, leave."""
         first = next(iter(details["rewards"].values()))  # its numbers are the published ones
         by_k = {name[5:]: first[name]["mean"] for name in first if name.startswith("pass@")}
         policy = self.scores.setdefault(target.step, results.Scores())
+        for name in [name for name in policy.datasets if name.startswith(f"{task}/")]:
+            del policy.datasets[name]
         policy.datasets[task] = entry
         policy.meta |= target.meta
         policy.meta.setdefault("scores", {})[task] = details

@@ -63,6 +63,29 @@ def read_greedy(figure: Figure, folder: Path, fewest: int) -> list[Series]:
     return []
 
 
+def by_value(figure: Figure, folder: Path, column: str) -> list[tuple[Figure, list[Series]]]:
+    """The figure by the questions with each value of a column of the data. Raises UserError without
+    such results."""
+    whole, greedy, _ = figure.dataset.partition(GREEDY)
+    beginning = f"{whole}/{column}="
+    paths = results.find(folder, [*chain.from_iterable(m.runs for m in figure.series.values())])
+    scores = chain.from_iterable(results.read(path).values() for path in paths)
+    names = {name for one in scores for name in one.datasets if name.startswith(beginning)}
+    parts = []
+    for name in sorted(names, key=results.run_order):
+        if name.endswith(GREEDY) == bool(greedy):
+            title = name.removeprefix(f"{whole}/").removesuffix(GREEDY)
+            part = figure.model_copy(update={"dataset": name, "title": title})
+            with redirect_stderr(io.StringIO()):  # the warnings of the whole figure
+                parts.append((part, read(part, folder, [])))
+    if not parts:
+        raise UserError(
+            f"by={column}: no results of figure={figure.name} have it; run evaluate_run.py "
+            f"run=<run> by={column}, which generates nothing again"
+        )
+    return parts
+
+
 def by_both(figure: Figure, series: list[Series], folder: Path) -> list[Series]:
     """The only method of a figure by sampled completions, and by greedy ones where it has them."""
     method = series[0]
@@ -135,7 +158,8 @@ def only_dataset(paths: list[Path]) -> str | None:
     for path in paths:
         with suppress(UserError):
             scores = results.read(path).values()
-            held.append({name for one in scores for name in one.datasets if GREEDY not in name})
+            names = chain.from_iterable(one.datasets for one in scores)
+            held.append({name for name in names if GREEDY not in name and "/" not in name})
     shared = set.intersection(*held) if held else set()
     return shared.pop() if len(shared) == 1 else None
 

@@ -67,6 +67,23 @@ def single_figure(figure: Figure, series: list[Series]) -> Canvas:
 
 
 @styles.context(STYLE)
+def figure_by_value(figure: Figure, parts: list[tuple[Figure, list[Series]]]) -> Canvas:
+    """A panel for each value of a column of the data, with its number of questions."""
+    columns = min(3, len(parts))
+    rows = -(-len(parts) // columns)
+    canvas = Canvas(figsize=(2.9 * columns + 1, 2.5 * rows + 0.8))
+    panels = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat
+    for axes, (part, series) in zip(panels, parts, strict=False):
+        _curves(axes, part, series, "value")
+        axes.set_title(f"{part.title} ({series[0].settings['scored.questions']} questions)")
+    for axes in panels[len(parts) :]:
+        axes.set_visible(False)
+    for axes in panels:
+        axes.label_outer()
+    return _framed(canvas, figure.title)
+
+
+@styles.context(STYLE)
 def length_figure(figure: Figure, series: list[Series]) -> Canvas:
     """Mean completion length against the same axis."""
     canvas = Canvas(figsize=(6.0, 3.8))

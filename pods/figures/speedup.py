@@ -27,7 +27,8 @@ ACCURACY_NOTE = (
 TIME_NOTE = (
     "Times as fast: ratio of geometric mean times to the target; a bound: all runs of a method are"
     " short of it, or beyond it at their first evaluation. Capped: a run short of the target counts"
-    " with the whole time. -: the base has reached the target."
+    " with the whole time. -: the base has reached the target. [ ]: 95% profile-likelihood interval"
+    " over runs."
 )
 PUBLISHED_NOTE = (
     "First time at which the mean curve reaches a share of the baseline's best accuracy. [ ]: 95%"
@@ -54,6 +55,7 @@ class Speedup:
     level: Difference | None = None  # mean of the last three evaluations
     time_to_target: TimeToTarget | None = None
     clock: str = "measured"  # or the price list of the seconds
+    where: str = ""  # the questions with a value of a column, level=3; "": all
 
 
 def pairs(figure: Figure, series: list[Series], how: Comparison) -> list[Speedup]:

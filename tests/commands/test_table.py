@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pods.config import sweeps
+from pods.config.paths import RUNS
 from pods.figures import paper, speedup
 from tests.commands.test_speedup import compare, method
 from tests.figures import facts_file, printed, refused, run_file
@@ -48,13 +48,54 @@ def test_the_settings_of_a_sweep_are_the_methods(tmp_path, capsys):
     sweep = tmp_path / "sweep-algorithm-0"
     sweep.mkdir()
     names = [f"{algorithm}-{seed}\n" for algorithm in ("pods", "grpo") for seed in range(3)]
-    (sweep / sweeps.RUNS).write_text("".join(names))
+    (sweep / RUNS).write_text("".join(names))
     keys = [f"results_dir={tmp_path}", "figure=gsm8k_main", f"out_dir={tmp_path / 'out'}"]
     out = printed(capsys, TABLE, *keys, f"runs={sweep}").out
     by_hand = printed(capsys, TABLE, *keys, "runs={grpo: grpo-*, pods: [pods-*]}").out
     assert "pods minus grpo" in out
     assert by_hand == out
     assert "evaluate_run.py first" in refused(capsys, TABLE, *keys, "runs=sweep-other")
+
+
+def test_a_table_and_a_figure_by_a_column_of_the_data(tmp_path, capsys):
+    """The numbers of a value are those of its data set alone."""
+    for name, high in (("a", 0.5), ("b", 0.7)):
+        for seed in range(3):
+            metas = [{"train_seconds": 1800.0}, {"train_seconds": 3600.0}]
+            run_file(tmp_path, f"{name}-{seed}", [0.2, high], metas=metas)
+            facts_file(tmp_path, f"{name}-{seed}", seed=seed, budget={"train_seconds": 7200.0})
+            path, facts = tmp_path / f"{name}-{seed}.json", tmp_path / f"{name}-{seed}.meta.json"
+            content, noted = json.loads(path.read_text()), json.loads(facts.read_text())
+            for value, add in (("10", 0.0), ("9", 0.1)):
+                part = f"gsm8k/level={value}"
+                noted["tasks"][part] = noted["tasks"]["gsm8k"] | {"questions": int(value)}
+                for scores in content.values():
+                    entry = dict(scores["gsm8k"])
+                    entry["ans_acc"] = [x + add + seed / 50 for x in entry["ans_acc"]]
+                    scores[part] = entry
+            path.write_text(json.dumps(content))
+            facts.write_text(json.dumps(noted))
+    keys = ["runs={A: [a-*], B: [b-*]}", f"results_dir={tmp_path}", "figure=gsm8k_main"]
+    keys += [f"out_dir={tmp_path / 'out'}"]
+    text = printed(capsys, TABLE, *keys, "by=level").out
+    with (tmp_path / "out" / "runs" / "main.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    assert [row["where"] for row in rows] == ["", "", "level=9", "level=9", "level=10", "level=10"]
+    assert [row["questions"] for row in rows[::2]] == ["256", "9", "10"]
+    assert "on questions with level=9" in text
+    assert "Holm's correction for 6 comparisons" in text
+    printed(capsys, TABLE, *keys, 'dataset="gsm8k/level=9"')
+    with (tmp_path / "out" / "runs" / "main.csv").open() as file:
+        alone = [*csv.DictReader(file)]
+    for row, part in zip(alone, rows[2:4], strict=True):
+        assert row | {"where": "level=9"} == part
+    printed(capsys, "scripts/plot.py", *keys, "by=level")
+    drawn = json.loads((tmp_path / "out" / "runs" / "curves.json").read_text())["by"]
+    assert [*drawn] == ["level=9", "level=10"]
+    assert drawn["level=9"]["B"]["mean"] == pytest.approx([0.32, 0.82])
+    assert (tmp_path / "out" / "runs" / "by.png").stat().st_size > 10_000
+    missing = printed(capsys, TABLE, *keys, "by=subject", code=2).err
+    assert "evaluate_run.py run=<run> by=subject" in missing
 
 
 @pytest.mark.parametrize(
