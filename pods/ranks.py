@@ -20,7 +20,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT = timedelta(minutes=30)  # longest wait for another rank that gives signs of life
-BEAT = 1.0  # s between two signs of life of a rank
+BEAT = 1.0  # s between two signs of life of a rank; MISSED and SILENT take it for one second
 MISSED = 5  # beats without a sign after which an error is that of a rank that ended
 SILENT = 40  # beats without a sign after which the other ranks end, also without an error
 
@@ -115,7 +115,7 @@ def beat(beats: list[int], ends: threading.Event) -> None:
     with suppress(RuntimeError):
         store = TCPStore(address, number_of_run(), is_master=False, timeout=TIMEOUT)
         while not ends.wait(BEAT):
-            beats[:] = [store.add(f"beats of {n}", int(n == own)) for n in range(len(beats))]
+            beats[:] = [store.add(f"beats of {n}", n == own) for n in range(len(beats))]
 
 
 def watch(beats: list[int], ends: threading.Event) -> None:
@@ -134,7 +134,7 @@ def watch(beats: list[int], ends: threading.Event) -> None:
 def lost() -> str | None:
     """The name of the rank that ended first, if an error in a collective call is due to that."""
     if missed:
-        time.sleep(2 * MISSED * BEAT)
+        time.sleep(2 * MISSED)
     longest = max(missed, default=0)
     return name(missed.index(longest)) if longest >= MISSED else None
 
