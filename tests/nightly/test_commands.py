@@ -96,9 +96,9 @@ def test_jobs_of_submitit_end_one_of_them_after_it_was_queued_again(tmp_path):
     assert not (tmp_path / "multirun").exists()
 
     few = ["checkpoints=last", "questions=4", "repeats=1", "greedy=false", "max_tokens=8"]
-    evaluate = ["-m", "run=q-m2,q-m4", launcher, output, f"results_dir={tmp_path / 'results'}"]
+    few += [output, f"results_dir={tmp_path / 'results'}"]
     scored = []
-    for _ in range(2):
+    for evaluate in (["-m", "run=q-m2,q-m4", launcher], ["run=[q-m2,q-m4]"]):
         processes.run(tmp_path, *evaluate, *few, script="evaluate_run.py")
         records = (tmp_path / "results").glob("q-*/checkpoint-20/*/repeat-*.jsonl")
         scored.append({path: (path.stat().st_mtime, path.read_text()) for path in records})
