@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pods.config.errors import UserError
-from pods.config.functions import FAILURES, is_async, location
+from pods.config.functions import FAILURES, location
 from pods.rollouts import contained
 
 LARGEST = float(np.finfo(np.float32).max)  # 3.4e38: TRL adds rewards up in float32
@@ -58,7 +58,8 @@ def checked(function: Callable, name: str, *, required: bool = False) -> Callabl
     `async def` function stays one, because TRL awaits all of them at once; an object with an
     `async def __call__` is awaited here. required: None counts as
     0, and NaN is refused; else both mean that a completion is not scored, as in TRL. Raises
-    RewardError naming function, completion and step.
+    RewardError naming function, line and step. A function that raised is not called again: it may
+    count calls, pay for them or log.
     """
     parameters = inspect.signature(function).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -80,24 +81,8 @@ def checked(function: Callable, name: str, *, required: bool = False) -> Callabl
             raise
         except failures as error:
             raise RewardError(
-                f"reward function {name} raised {error!r}{location(error)} "
-                f"on {failing(columns)} of {step_of(columns)}"
+                f"reward function {name} raised {error!r}{location(error)} at {step_of(columns)}"
             ) from error
-
-    def failing(columns: dict[str, Any]) -> str:
-        """The first completion on which the function raises, with its text."""
-        if is_async(function):  # a loop runs here already
-            return "a completion"
-        for i, completion in enumerate(columns["completions"]):
-            row = {}  # lists are columns, one value a completion; others are of the step
-            for key, value in columns.items():
-                row[key] = value[i : i + 1] if isinstance(value, list) else value
-            try:
-                with contained():
-                    list(function(**taken(row)))
-            except FAILURES:
-                return f"completion {i} ({completion!r})"
-        return "all completions"
 
     def call(**columns: Any) -> list[float | None]:
         columns |= chats(columns)

@@ -224,8 +224,11 @@ class TrlAdapter(trl.GRPOTrainer):
             rows = [{"prompt": prompt} for prompt in prompts]
             names = sorted(self._pending_metrics)  # TRL logs their means
             batch = super()._generate_and_score_completions(rows)
-        means = {f"log_metric/{name}": self._metrics["train"][name][-1] for name in names}
-        self.logged = {name: value for name, value in means.items() if math.isfinite(value)}
+        self.logged = {
+            f"log_metric/{name}": value
+            for name in names
+            if math.isfinite(value := self._metrics["train"][name][-1])
+        }
         return batch
 
     def score(self, prompts: list[Prompt], rollouts: list[Rollout]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Functions of the user's, named in the config as path/to/file.py:function."""
 
 import importlib.util
-import inspect
 import os.path  # not pathlib: pods.rules loads in a moment
 import sys
 import sysconfig
@@ -82,13 +81,6 @@ def load(key: str, value: str) -> Callable:
     if not callable(function):
         raise UserError(f"{key}={value}: {path} has no function {name}; correct the name or file")
     return function
-
-
-def is_async(function: object) -> bool:
-    """Whether what a call returns is awaited: of an `async def` function, or of an object with such
-    a `__call__`."""
-    call = getattr(function, "__call__", None)  # noqa: B004 - its own, not whether it has one
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def location(error: BaseException) -> str:

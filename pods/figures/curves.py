@@ -265,8 +265,9 @@ def _series(
         else:
             left_out.append(run.name)
             warn(
-                f"{run.name}: has no {figure.dataset} {figure.metric} within the budget; the run "
-                "is left out"
+                f"{run.name}: has no {figure.dataset} {figure.metric} at an evaluation point "
+                f"(every figure.grid_seconds={figure.grid_seconds:g} to figure.budget_seconds="
+                f"{figure.budget_seconds:g}); the run is left out: set these two keys"
             )
     if not used:
         return None

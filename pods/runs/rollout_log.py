@@ -39,9 +39,8 @@ def records(number: int, step: "Record", texts: str) -> Iterator[JsonObject]:
         if texts == "all" or (texts == "first" and p == 0):
             words["prompt"] = prompt.row["prompt"]
             words["completions"] = [step.rollouts[i].text for i in group]
-            extras = [step.extras[i] for i in group] if step.extras else []
-            columns = sorted({name for row in extras for name in row})
-            words |= {f"log_extra/{name}": [row.get(name) for row in extras] for name in columns}
+            if any(step.extras):
+                words["log_extra"] = [step.extras[i] for i in group]
         trained = np.flatnonzero(batch.prompt[kept] == p)  # places of the group's in `kept`
         yield {
             "step": number,

@@ -147,20 +147,14 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[tuple[GeneralTracker
         )
         yield tracker, log_to_wandb
     if "tensorboard" in config.logger:
-        yield TensorBoardTracker("tensorboard", folder), log_to_tensorboard
+        tracker = TensorBoardTracker("tensorboard", folder)  # scripts/report.py shows completions
+        yield tracker, lambda tracker, step, metrics, _: tracker.log(metrics, step=step)
 
 
 def log_to_wandb(tracker: WandBTracker, step: int, metrics: Metrics, record: Record) -> None:
     """The metrics, and a table of the completions of one prompt."""
     tracker.log(metrics, step=step)
     tracker.log_table("completions", COLUMNS, completions(step, record), step=step)
-
-
-def log_to_tensorboard(
-    tracker: TensorBoardTracker, step: int, metrics: Metrics, record: Record
-) -> None:
-    """The metrics alone: scripts/report.py shows every completion."""
-    tracker.log(metrics, step=step)
 
 
 def completions(step: int, record: Record) -> list[list[Any]]:

@@ -52,7 +52,8 @@ def test_what_a_reward_logs_is_in_the_metrics_and_beside_the_completions(tmp_pat
         assert line["log_metric/length"] == pytest.approx(sum(lengths) / len(lengths), rel=1e-5)
         assert "log_metric/nothing" not in line
     for record in rollouts:
-        assert record["log_extra/reversed"] == [text[::-1] for text in record["completions"]]
+        reversed_texts = [{"reversed": text[::-1]} for text in record["completions"]]
+        assert record["log_extra"] == reversed_texts
 
 
 def trains_two_steps(folder, *keys):

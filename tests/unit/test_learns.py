@@ -136,7 +136,7 @@ def called(reward):
 
 @pytest.mark.parametrize("reward", [cancelled, cancelled_later, interrupted_later])
 def test_an_error_that_would_end_a_thread_is_the_rewards(reward):
-    with pytest.raises(RewardError, match=r"reward function own raised \w+\(\) .* of step 3"):
+    with pytest.raises(RewardError, match=r"reward function own raised \w+\(\).* at step 3"):
         called(checked(reward, "own"))
 
 
