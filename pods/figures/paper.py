@@ -67,7 +67,7 @@ def latex(table: pandas.DataFrame, caption: str, label: str) -> str:
     text = table.to_latex(index=False, escape=True, caption=escaped, label=label, position="t")
     text = re.sub(r"(?<=[ \[])-(?=\d)", "$-$", text)  # a minus, no hyphen
     begin = r"\begin{tabular}"
-    text = text.replace(begin, rf"\small\setlength{{\tabcolsep}}{{4pt}}{begin}")
+    text = text.replace(begin, rf"\footnotesize\setlength{{\tabcolsep}}{{3pt}}{begin}")
     return "% needs \\usepackage{booktabs}\n" + text
 
 
