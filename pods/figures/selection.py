@@ -3,6 +3,7 @@ it. The runs that a setting was chosen among are noted, so that no figure report
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from pods.config.keys import flat, key_has, written
 from pods.figures import statistics
 from pods.figures.statistics import Difference
 from pods.figures.tables import percent
-from pods.files import write_atomic
+from pods.files import few, write_atomic
 from pods.runs import results
 
 FILE = "selections.json"  # in results_dir: the runs that settings were chosen among
@@ -82,10 +83,13 @@ def read(
 def choose_among(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
     """The settings of these runs with their accuracies, the best first. Raises UserError for a run
     without validation scores, and if there are fewer than two settings."""
-    known = chosen_among(results_dir)
-    runs = [path.stem for path in results.find(results_dir, patterns)]
-    if known & {*runs}:  # chosen before: fresh seeds may match, too
-        patterns = [*known & {*runs}]
+    paths = results.find(results_dir, patterns)
+    if chosen_among(results_dir) & {path.stem for path in paths}:
+        # Chosen before, so fresh seeds may match, which have test scores only.
+        patterns = [path.stem for path in paths if validation_scores(path, metric)]
+        left_out = {path.stem for path in paths} - {*patterns}
+        if left_out:
+            print(f"without validation scores, left out: {few(sorted(left_out))}", file=sys.stderr)
     settings = read(results_dir, patterns, lambda path: final_accuracy(path, metric))
     if len(settings) < 2:
         raise UserError(

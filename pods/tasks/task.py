@@ -117,9 +117,10 @@ def _dataset(rows: list[Row]) -> "Dataset":
                 texts = [json.dumps(value, ensure_ascii=False) for value in values]
                 column = Dataset.from_dict({name: texts}, Features({name: Json()}))
         except Exception as error:  # Arrow's, of a dozen types
+            text = getattr(error, "object", None)  # UnicodeEncodeError's, of a lone surrogate
             raise UserError(
-                f"column {name!r}: cannot be stored ({type(error).__name__}: {error}); "
-                "change or remove it"
+                f"column {name!r}: cannot be stored ({type(error).__name__}: {error})"
+                f"{f' in {reprlib.repr(text)}' if text else ''}; change or remove it"
             ) from None
         columns.append(column)
     return concatenate_datasets(columns, axis=1)

@@ -199,6 +199,7 @@ def test_a_run_may_be_typed_without_its_key_and_with_its_folder(answer, typed):
 
 class PlotConfig(FigureConfig):
     out_dir: Text
+    by: Text | None
 
 
 def test_a_value_with_signs_is_typed_in_quotes_inside_quotes(monkeypatch):

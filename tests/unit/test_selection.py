@@ -134,6 +134,18 @@ def test_fresh_seeds_that_match_too_do_not_enter_the_choice(sweep, tmp_path, cap
     assert printed(capsys, BEST, *sweep).out == chosen
 
 
+def test_a_setting_that_is_added_later_is_chosen_among_too(sweep, tmp_path, capsys):
+    printed(capsys, BEST, *sweep)
+    for seed in range(3):
+        train = {"algorithm": "pods", "optimizer": {"learning_rate": 9e-3}}
+        typed = ["algorithm=pods", "optimizer.learning_rate=9e-3"]
+        run_of(tmp_path, "pods-9e-3", seed, 0.9, typed, **train)
+    run_of(tmp_path, "grpo", 3, 0.9, dataset="gsm8k", algorithm="grpo")
+    out, err = printed(capsys, BEST, *sweep, "json=true")
+    assert json.loads(out)["best"]["runs"][0] == "pods-9e-3-seed0"
+    assert err.splitlines()[0] == "without validation scores, left out: grpo-seed3"
+
+
 def test_a_choice_by_test_questions_is_refused(sweep, tmp_path, capsys):
     run_of(tmp_path, "pods-9e-3", 0, 0.9, dataset="gsm8k", optimizer={"learning_rate": 9e-3})
     assert "split=validation" in refused(capsys, BEST, *sweep)
