@@ -11,10 +11,13 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 BLOCK = 2**14  # bytes that are read at once
+MEMBER = 2**28  # bytes of an unpacked gzip member: a stranger's 10 MB could unpack to 10 GB
+UNREADABLE = b"cannot be unpacked"
 DAY = 86_400.0  # s
 JsonObject = dict[str, Any]  # a record in a file, or all that a file holds
 
@@ -78,6 +81,14 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
+def place_aside(path: Path) -> Path:
+    """A free name for `path` in set-aside/, beside it, which nothing reads; the folder is made."""
+    folder = path.parent / "set-aside"
+    folder.mkdir(exist_ok=True)
+    names = (folder / f"{path.name}.{number}" for number in count())
+    return next(name for name in names if not name.exists())
+
+
 def sync_folder(path: Path) -> None:
     """Flush a folder's own entries, so that a rename in it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
@@ -119,13 +130,15 @@ def lock(path: Path, wait: bool = False) -> Iterator[IO[str]]:
             fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
         print(f"pid {os.getpid()} on {socket.gethostname()}", end="", file=file, flush=True)
+        os.fsync(file.fileno())  # a rank on another machine reads it over NFS
         yield file
         file.truncate(0)
 
 
 def parts(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """The parts of a file that were appended at once, a line, or in a .gz a member of lines, and
-    where they begin; None for a torn end, and for what cannot be unpacked. Of no file none."""
+    where they begin; None for a torn end, UNREADABLE for what cannot be unpacked. Yields nothing if
+    there is no file."""
     with suppress(FileNotFoundError), open(path, "rb") as file:
         if path.suffix == ".gz":
             yield from members(file)
@@ -141,15 +154,16 @@ def members(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     start = 0
     while block := file.read(BLOCK):
         member = zlib.decompressobj(wbits=31)
-        lines = []
+        lines, room = [], MEMBER
         try:
-            while block and not member.eof:
-                lines.append(member.decompress(block))
+            while block and room and not member.eof:
+                lines.append(member.decompress(block, room))
+                room -= len(lines[-1])
                 block = b"" if member.eof else file.read(BLOCK)
         except zlib.error:
-            print(f"{file.name}: cannot be read from byte {start} on; left out", file=sys.stderr)
+            room = 0
         if not member.eof:
-            yield start, None
+            yield start, None if room else UNREADABLE
             return
         yield start, b"".join(lines)
         start = file.seek(-len(member.unused_data), os.SEEK_CUR)
@@ -170,10 +184,14 @@ def read_lines(path: Path) -> list[JsonObject]:
 
 
 def stream_lines(path: Path) -> Iterator[JsonObject]:
-    """The JSON objects of a file of lines, compressed or not, up to a torn end; of no file none.
-    What cannot be read is left out, and a line on stderr says where it begins."""
+    """The JSON objects of a file of lines, compressed or not, up to a torn end. What cannot
+    be read is left out, and a line on stderr says where it begins. Yields nothing if there is no
+    file."""
     broken: list[int] = []
     for start, lines in parts(path):
+        if lines is UNREADABLE:
+            print(f"{path}: cannot be read from byte {start} on; left out", file=sys.stderr)
+            break
         records = records_of(lines or b"")
         if records is None:
             broken.append(start)
@@ -184,11 +202,21 @@ def stream_lines(path: Path) -> Iterator[JsonObject]:
 
 def forget_after(path: Path, step: int) -> None:
     """Cut a file before its first record after `step`, and before a torn end: a resumed run writes
-    them again."""
+    them again. What cannot be unpacked, and all behind it, is copied to set-aside/ first."""
     for start, lines in parts(path):
-        records = () if lines is None else records_of(lines) or ()
-        if lines is None or any(record.get("step", step) > step for record in records):
+        records = records_of(lines or b"") or ()
+        later = any(record.get("step", step) > step for record in records)
+        if later or lines in (None, UNREADABLE):
             with open(path, "r+b") as file:
+                if lines is UNREADABLE:
+                    target = place_aside(path)
+                    file.seek(start)
+                    with replacing(target) as copy:
+                        shutil.copyfileobj(file, copy)
+                    print(
+                        f"{path}: cannot be read from byte {start} on; moved to {target}",
+                        file=sys.stderr,
+                    )
                 file.truncate(start)
                 os.fsync(file.fileno())
             return

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -19,7 +18,7 @@ from pydantic import BaseModel
 
 from pods import ranks
 from pods.config.errors import one_line
-from pods.files import remove, sync_folder
+from pods.files import place_aside, remove, sync_folder
 from pods.models import weights
 
 TRAINING_STATE = (  # files that only a resume needs; without one of the first two it is removed
@@ -31,6 +30,7 @@ TRAINING_STATE = (  # files that only a resume needs; without one of the first t
     "global_step*",  # DeepSpeed's, as "latest"
     "zero_to_fp32.py",
     "zero_to_torch.py",
+    "rng_state*.pth",  # of earlier versions
 )
 MOMENTS = ("exp_avg", "exp_avg_sq", "state1", "state2")  # of torch's and bitsandbytes' Adam
 
@@ -123,11 +123,7 @@ def seal(folder: Path, meta: dict[str, Any]) -> None:
 
 def set_aside(path: Path) -> None:
     """Move a checkpoint that is in the way to <run>/set-aside/, which nothing reads."""
-    folder = path.parent / "set-aside"
-    folder.mkdir(exist_ok=True)
-    names = (folder / f"{path.name}.{number}" for number in count())
-    target = path.rename(next(name for name in names if not name.exists()))
-    ranks.say(f"{path} moved to {target}")
+    ranks.say(f"{path} moved to {path.rename(place_aside(path))}")
 
 
 def prune(run_folder: Path, keep: int | None) -> None:

@@ -66,6 +66,17 @@ def test_the_oldest_lose_their_training_state(run, keep, resumable):
     assert [checkpoints.damage(c) for c in finished] == [None] * 4
 
 
+def test_random_states_that_an_earlier_version_removed_are_no_damage(run):
+    meta = run / "checkpoint-2" / "meta.json"
+    content = json.loads(meta.read_text())
+    content["files"]["rng_state_1.pth"] = {"bytes": 9, "sha256": "0" * 64}
+    meta.write_text(json.dumps(content))
+    (checkpoint,) = checkpoints.find(run, "checkpoint-2")
+    assert checkpoints.damage(checkpoint) == "rng_state_1.pth is missing"
+    checkpoints.prune(run, 1)
+    assert checkpoints.damage(checkpoint) is None
+
+
 def test_deepspeeds_own_state_can_be_resumed(run):
     checkpoints.prune(run, 1)
     (run / "checkpoint-2" / "latest").touch()  # instead of optimizer.pt

@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from pods import files
 from pods.files import Held, append, forget_after, lock, read_lines, stream_lines, write_atomic
 
 Call = tuple[str, int, int]  # fsync or rename; the file's number, which a rename keeps; its size
@@ -130,12 +131,29 @@ def test_nothing_is_read_behind_a_member_that_cannot_be_unpacked(tmp_path, capsy
     content[starts[2] : starts[2] + 40] = bytes(range(40))
     path.write_bytes(content)
     assert steps_of(path) == [1, 2]
-    said = f"{path}: cannot be read from byte {starts[2]} on; left out\n"
-    assert capsys.readouterr().err == said
+    said = f"{path}: cannot be read from byte {starts[2]} on; "
+    assert capsys.readouterr().err == f"{said}left out\n"
     forget_after(path, 4)
+    aside = tmp_path / "set-aside" / f"{path.name}.0"
+    assert capsys.readouterr().err == f"{said}moved to {aside}\n"
+    assert path.read_bytes() + aside.read_bytes() == content  # no byte is lost
     appended(path, 3)
     assert steps_of(path) == [1, 2, 3]
     assert path.stat().st_size > starts[2]
+
+
+def test_a_member_that_unpacks_to_more_than_the_bound_is_not_read(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "rollouts.jsonl.gz"
+    appended(path, 1)
+    start = path.stat().st_size
+    largest = b'{"step": 2}\n'.ljust(10_000, b"\n")
+    path.write_bytes(path.read_bytes() + gzip.compress(largest))
+    monkeypatch.setattr(files, "MEMBER", len(largest))
+    assert steps_of(path) == [1, 2]
+    monkeypatch.setattr(files, "MEMBER", len(largest) - 1)
+    assert steps_of(path) == [1]
+    said = f"{path}: cannot be read from byte {start} on; left out\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl.gz"])
@@ -152,6 +170,7 @@ def test_a_cut_is_on_the_disk_and_changes_no_byte_before_it(tmp_path, monkeypatc
     path.write_bytes(whole + b"\x1f\x8b")  # torn
     forget_after(path, 3)
     assert path.read_bytes() == whole
+    assert [file.name for file in tmp_path.iterdir()] == [name]  # nothing is set aside
     forget_after(path, 3)
     assert path.read_bytes() == whole
 
