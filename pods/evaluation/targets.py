@@ -79,10 +79,12 @@ class Store:
         return ""
 
     def note(self, task: str, settings: dict[str, Any], target: Target) -> None:
-        """Keep how and of which weights a score is made; before its records are written."""
+        """Keep how and of which weights a score is made; before its records are written. Scores of
+        other weights leave the summary first: a kill must not leave them beside the new digest."""
         tasks, weights = self.facts.setdefault("tasks", {}), self.facts.setdefault("weights", {})
-        if weights.get(target.name, target.digest) != target.digest:  # their records were removed
-            self.scores.pop(target.step, None)
+        other = weights.get(target.name, target.digest) != target.digest  # records were removed
+        if other and self.scores.pop(target.step, None):
+            results.write(self.summary, self.scores)
         tasks[task], weights[target.name] = settings, target.digest
 
     def add(self, target: Target, task: str, entry: results.Entry, details: JsonObject) -> None:

@@ -319,6 +319,18 @@ def test_repeats_are_in_their_order_and_a_copy_of_one_is_none(plan):
     assert store.repeats("checkpoint-2", "gsm8k") == [first, second, ninth, tenth]
 
 
+def test_scores_of_other_weights_leave_the_summary_before_new_ones_are_made(plan):
+    """A kill before the new scores are written must not leave the old ones beside a new digest."""
+    score(plan)
+    store, summary = Store(Path("results"), "fake"), Path("results/fake.json")
+    others = [step for step in results.read(summary) if step != 2]
+    (target,) = [target for target in plan.checkpoints if target.step == 2]
+    store.note("gsm8k", plan.settings["gsm8k"], target)
+    assert [*results.read(summary)] == [2, *others]
+    store.note("gsm8k", plan.settings["gsm8k"], replace(target, digest="another"))
+    assert [*results.read(summary)] == others
+
+
 def of_validation(plan: Plan, high: dict[str, int], tasks: list[str]) -> None:
     """Store validation scores of both checkpoints: one is always correct, the other every second
     time; high: its step, by data set."""
