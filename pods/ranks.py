@@ -20,9 +20,11 @@ T = TypeVar("T")
 U = TypeVar("U")
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT = timedelta(minutes=30)  # longest wait for another rank that gives signs of life
-BEAT = 1.0  # s between two signs of life of a rank; MISSED and SILENT take it for one second
+BEAT = 1.0  # s between two signs of life of a rank; assumed to be 1 s below
 MISSED = 5  # beats without a sign after which an error is that of a rank that ended
-SILENT = 40  # beats without a sign after which the other ranks end, also without an error
+# Beats without a sign after which the other ranks end, also without an error. Many, because a rank
+# gives no sign while a reward or a write to a slow folder holds Python's interpreter lock.
+SILENT = 600
 
 
 def world_size() -> int:
@@ -108,7 +110,7 @@ missed: list[int] = []  # by rank: beats without a sign of life; empty with one 
 
 def beat(beats: list[int], ends: threading.Event) -> None:
     """Count this rank's signs of life in the launcher's store, and read those of all into `beats`.
-    Without the store, which is on the first machine, this ends or waits: all ranks are silent."""
+    The store is on the first machine; if the store is gone, every rank looks silent."""
     from torch.distributed import TCPStore
 
     own, address = rank(), os.environ["MASTER_ADDR"]
@@ -127,11 +129,11 @@ def watch(beats: list[int], ends: threading.Event) -> None:
             return
         for number, (old, new) in enumerate(zip(before, beats, strict=True)):
             missed[number] = missed[number] + 1 if old == new > 0 else 0
-    print(f"{lost()} gives no sign of life; run again to resume", file=sys.stderr)
+    print(f"{wait_for_lost()} gives no sign of life; run again to resume", file=sys.stderr)
     os._exit(RunFailed.exit_code)  # the main thread waits in a collective call
 
 
-def lost() -> str | None:
+def wait_for_lost() -> str | None:
     """The name of the rank that ended first, if an error in a collective call is due to that."""
     if missed:
         time.sleep(2 * MISSED)
@@ -172,7 +174,7 @@ def joined() -> Iterator[None]:
             )
         yield
     except RuntimeError as error:
-        if gone := lost():
+        if gone := wait_for_lost():
             raise RunFailed(f"{gone} ended; run again to resume") from error
         raise
     finally:

@@ -101,7 +101,7 @@ def write(trainer: Any, run_folder: Path, meta: dict[str, Any]) -> Path:
             reason = refusal.strerror
         if ranks.is_main():
             shutil.rmtree(temporary, ignore_errors=True)
-        if ranks.lost():  # the disk is not at fault
+        if ranks.wait_for_lost():  # the disk is not at fault
             raise
         raise OSError(f"{final} could not be written ({reason})") from error
     return final

@@ -118,8 +118,8 @@ class RunFolder:
             ranks.say(f"resuming {start.path}")
             if before != now:
                 ranks.say(
-                    f"{before} -> {now} processes: the same prompts in the same order; weights are "
-                    "those of before but for rounding"
+                    f"{before} -> {now} processes: the same prompts in the same order; weights "
+                    "agree up to rounding"
                 )
             versions = facts_of(self.meta).get("versions") or {}
             before, now = versions.get("vllm"), installed("vllm").get("vllm")
@@ -142,9 +142,8 @@ class RunFolder:
     def compare(self, start: Checkpoint | None, digests: dict[str, str]) -> None:
         """Note digests of what the run points to. UserError if one differs from that in `start`,
         unless resume_changed is set."""
-        ranks.refuse_difference(
-            digests, f"has other {' or '.join(digests)} than rank 0; copy them there"
-        )
+        for key, digest in digests.items():
+            ranks.refuse_difference(digest, f"does not have rank 0's {key}; copy its file there")
         self.digests |= digests
         before = start.meta.get("digests", {}) if start else {}  # an older checkpoint has none
         changed = [name for name in digests if before.get(name, digests[name]) != digests[name]]
@@ -206,7 +205,7 @@ class RunFolder:
             self.note(**{key: saved.get(key, value) for key, value in origin.items()})
         for lines in (self.metrics, self.rollout_log) if step else ():
             if not lines.is_file():
-                ranks.say(f"{lines}: is missing; it begins after step {step}")
+                ranks.say(f"{lines}: is missing; the new file starts after step {step}")
         for lines in (self.metrics, self.rollout_log, self.evaluations):
             files.forget_after(lines, step)
         for checkpoint in checkpoints.find(self.path):

@@ -47,7 +47,7 @@ def trl_arguments(config: TrainConfig, policy: Policy) -> dict[str, Any]:
         "steps_per_generation": accumulation,  # every update trains on the whole generation
         "epsilon_high": config.loss.epsilon_high or config.loss.epsilon,
         "bf16": config.model.dtype == "bfloat16",
-        "use_cpu": on_cpu and not ranks.zero_stage(),  # see ranks.start
+        "use_cpu": on_cpu and not ranks.zero_stage(),  # see ranks.joined
         "ddp_backend": "gloo" if on_cpu and ranks.zero_stage() else None,
         "dataloader_pin_memory": not on_cpu,
     }

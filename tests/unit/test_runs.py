@@ -231,7 +231,7 @@ def test_a_resume_names_a_missing_file(folder, tmp_path, capsys):
     (start,) = checkpoints.find(folder.path, "checkpoint-100")
     folder_of(tmp_path).begin(start)
     said = capsys.readouterr().err
-    assert f"{folder.metrics}: is missing; it begins after step 100\n" in said
+    assert f"{folder.metrics}: is missing; the new file starts after step 100\n" in said
     assert str(folder.rollout_log) not in said
 
 
