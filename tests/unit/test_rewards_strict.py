@@ -123,6 +123,29 @@ def test_any_text_may_be_a_gold_answer(gold):
     assert isinstance(rewards.gold_type(gold), str)
 
 
+@pytest.mark.parametrize(
+    "area", ["\\text{ sq.}~\\text{cm}", "\\ \\text{sq}\\ \\text{cm}", " square  cm"]
+)
+def test_spaces_of_latex_do_not_hide_the_unit_of_an_expression(area):
+    answer = block("36\\pi" + area)
+    golds = {"36\\pi": True, "36\\pi\\text{ cm}^2": True, "36\\pi\\text{ cm}": False}
+    assert {gold: rewards.grade(answer, gold, "strict") for gold in golds} == golds
+
+
+@pytest.mark.parametrize("error", [AttributeError, RecursionError, TypeError])
+def test_no_error_of_the_reader_ends_a_training(monkeypatch, error):
+    def fail(_):
+        raise error
+
+    monkeypatch.setitem(rewards.reading.READERS, "math", fail)
+    rewards.reading.read.cache_clear()
+    rewards.reading.gold_reading.cache_clear()
+    assert rewards.grade(block("\\sqrt{2}+1"), "1+\\sqrt{2}", "strict") is False
+    assert rewards.grade(block("1+\\sqrt{2}"), "1+\\sqrt{2}", "strict") is True
+    rewards.reading.read.cache_clear()
+    rewards.reading.gold_reading.cache_clear()
+
+
 def test_the_shared_pairs(shared):
     """No wrong answer is credited, and of the right ones at least 97 % are accepted."""
     rows = (shared / "reference" / "grade_pairs3.jsonl").read_text().splitlines()
