@@ -32,4 +32,7 @@ def read_prices(clock: str) -> Prices:
         raise UserError(f"clock={clock}: cannot read {file} ({reason}); correct it") from None
     if not isinstance(values, dict):
         raise UserError(f"clock={clock}: has no prices; write fixed, generate and update into it")
-    return validated(Prices, {**values, "name": clock}, f"clock={clock}: in the file, ")
+    prices = validated(Prices, {**values, "name": clock}, f"clock={clock}: in the file, ")
+    if prices.fixed + prices.generate + prices.update == 0:  # budget.train_seconds would never end
+        raise UserError(f"clock={clock}: every step is free; give {file} a price above 0")
+    return prices

@@ -105,9 +105,20 @@ def refuse_unreadable(task: keys.TaskKeys) -> None:
             "correct the path"
         )
     if path.is_dir() and not local_files(task.source):
+        split = "['train']" if (path / "dataset_dict.json").is_file() else ""
         raise UserError(
             f"task.source={task.source}: has no train.<ending>; give {READABLE}. Of a folder of "
-            "save_to_disk write one: datasets.load_from_disk(<folder>).to_parquet('train.parquet')"
+            f"save_to_disk write one: datasets.load_from_disk(<folder>){split}"
+            ".to_parquet('train.parquet')"
+        )
+
+
+def refuse_absent_column(task: keys.TaskKeys, columns: Iterable[str]) -> None:
+    """Raise UserError if task.stratify is none of the columns."""
+    if task.stratify and task.stratify not in columns:
+        raise UserError(
+            f"task.stratify={task.stratify}: the source has no such column; set one of "
+            f"{', '.join(map(str, columns))}"
         )
 
 
@@ -131,9 +142,12 @@ def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
             )
         return parts
     (read,) = parts.values()
-    # A row that is no object is refused where it is read.
-    rows = (row if isinstance(row, dict) else {} for *_, row in read())
-    pairs = [(row.get(task.question), row.get(task.stratify)) for row in rows]
+    pairs, columns = [], {}
+    for *_, row in read():
+        row = row if isinstance(row, dict) else {}  # another one is refused where it is read
+        columns |= dict.fromkeys(row)
+        pairs.append((row.get(task.question), row.get(task.stratify)))
+    refuse_absent_column(task, columns)
     size = task.test_size or min(LARGEST_TEST, len(pairs) // 5)
     if size and size >= len(pairs):
         raise UserError(

@@ -137,11 +137,7 @@ def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -
             "set at least 1, and give 5 training questions for each"
         )
     if task.name == "own":  # it may get further rows
-        if config.stratify and config.stratify not in dataset.column_names:
-            raise UserError(
-                f"task.stratify={config.stratify}: the source has no such column; set one of "
-                f"{', '.join(dataset.column_names)}"
-            )
+        own.refuse_absent_column(config, dataset.column_names)
         values = dataset[config.stratify] if config.stratify else None
         validation, rest = own.divided_by_digest(dataset["question"], size, values)
     else:

@@ -282,14 +282,20 @@ def say_if_clipped(config: TrainConfig, tokenizer: Any, rows: Iterable[Row]) -> 
 
 
 def say_if_not_evaluated(config: TrainConfig) -> None:
-    """Say it if evaluation.questions is set for a run that may end before its first evaluation."""
+    """Say it if evaluation.questions is set for a run that ends before its first evaluation."""
     questions, every = config.evaluation.questions, config.evaluation.every_seconds
-    lasts = config.budget.train_seconds if config.max_steps is None else None
-    if questions and not config.trial and (every is None or every > (lasts or 0)):
+    lasts = config.budget.train_seconds
+    if not questions or config.trial:
+        return
+    if every is None:
         ranks.say(
-            f"evaluation.questions={questions}: the first evaluation comes after "
-            f"evaluation.every_seconds={every or 'null'} of training, and a run that ends before "
-            "has none; set that key below the run's seconds"
+            f"evaluation.questions={questions}: has no effect, since nothing is evaluated during "
+            "the training; set evaluation.every_seconds=<seconds of training>"
+        )
+    elif lasts and every > lasts:
+        ranks.say(
+            f"evaluation.every_seconds={every}: the run ends before its first evaluation, after "
+            f"budget.train_seconds={lasts}; set fewer seconds"
         )
 
 

@@ -304,11 +304,16 @@ def test_a_split_keeps_the_shares_of_a_column_and_has_its_size(tmp_path):
         own(source, test_size=120)
     with pytest.raises(UserError, match=r"^task\.stratify=prompt: "):
         own(source, stratify="prompt")
-    with pytest.raises(UserError, match=r"^task\.stratify=absent: .* no such column"):
-        own(source, stratify="absent")
+    for split in ("train", "test"):
+        with pytest.raises(UserError, match=r"^task\.stratify=absent: .* no such column"):
+            own(source, split, stratify="absent")
 
 
 def test_a_folder_of_save_to_disk_has_a_remedy(tmp_path):
     datasets.Dataset.from_list([{"problem": "1+1?"}]).save_to_disk(tmp_path / "saved")
     with pytest.raises(UserError, match=r"save_to_disk.*load_from_disk\(<folder>\)\.to_parquet"):
         own(str(tmp_path / "saved"))
+    splits = datasets.DatasetDict(train=datasets.load_from_disk(tmp_path / "saved"))
+    splits.save_to_disk(tmp_path / "splits")
+    with pytest.raises(UserError, match=r"load_from_disk\(<folder>\)\['train'\]\.to_parquet"):
+        own(str(tmp_path / "splits"))
