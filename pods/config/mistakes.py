@@ -79,7 +79,7 @@ def _mistake(error: ValidationError, schema: type[Section], values: dict[str, An
     same = [problem for problem in problems if [*problem["loc"]][: len(names)] == names]
     rules = ", or ".join(dict.fromkeys(map(_rule, same)))
     choices = re.findall(r"'([^']*)'", rules)
-    return f"{'.'.join(names)}={written(value)}: {rules}{meant(value, choices)}"
+    return f"{'.'.join(map(str, names))}={written(value)}: {rules}{meant(value, choices)}"
 
 
 def _rule(problem: ErrorDetails) -> str:

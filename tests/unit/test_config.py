@@ -36,6 +36,7 @@ WRONG = {  # overrides: the line
     "not 0",
     "sampling.stop=['']": 'sampling.stop=[""]: must have at least 1 character',
     "logger=wanb": "logger=wanb: must be 'console', 'wandb' or 'tensorboard'; did you mean wandb?",
+    "rewards.weights={1:x}": "rewards.weights.1=x: must be a valid number",
     "seed=abc": "seed=abc: must be a valid integer",
     "optimizer.lr=1e-3": "optimizer.lr=0.001: unknown; did you mean optimizer.learning_rate?",
     "lora.rnk=1 seed=-1": "seed=-1: must be greater than or equal to 0",  # values first
