@@ -214,6 +214,8 @@ def test_ligers_loss_is_refused_where_logits_are_scaled_or_capped(kind, keys, wr
     with pytest.raises(ValueError, match="scales or caps") if wrong else nullcontext():
         refuse_wrong_gradients(SimpleNamespace(use_liger_kernel=True), model)
     refuse_wrong_gradients(SimpleNamespace(use_liger_kernel=False), model)
+    next(model.parameters()).ds_id = 0  # as DeepSpeed marks the weights that it divides
+    refuse_wrong_gradients(SimpleNamespace(use_liger_kernel=True), model)
 
 
 class QuantisesItsInput(torch.nn.Linear):
