@@ -217,13 +217,20 @@ def refuse_override(override: Override, command: Command, multirun: bool) -> Non
 
 def check_sweep(command: Command, jobs: list[list[str]]) -> None:
     """Raise UserError for the first job of a sweep that would be refused: a sweep of many hours
-    must not end with that. jobs: the overrides of each."""
+    must not end with that; a job with the name of an earlier one is refused, too. jobs: the
+    overrides of each."""
     SEARCHED[1:] = command.searched
+    names: dict[str, int] = {}  # run -> number of its job
     for number, overrides in enumerate(jobs, start=1):
         try:
             composed = compose(command.name, overrides, command.folder)
             config = prepared(command, composed, overrides)
             command.check(config, command.swept)
+            if command.trains and names.setdefault(config.run, number) != number:
+                raise UserError(
+                    f"run={config.run}: is also the name of job {names[config.run]}; remove "
+                    "a value that is listed twice, or set run=<name> in a command for each"
+                )
         except (UserError, HydraException, OmegaConfBaseException) as error:
             line = f"job {number} of {len(jobs)} ({' '.join(overrides)})"
             remedy = ""
@@ -247,7 +254,7 @@ def run_hydra(command: Command) -> None:
         run()
         jobs = jobs or jobs_of_a_launcher(command)
     finally:
-        if command.trains and len(jobs) > 1:
+        if command.trains and jobs and (command.sweep or len(jobs) > 1):
             print(as_typed(sweeps.summary(jobs, command.overrides)))
 
 

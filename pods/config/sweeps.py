@@ -154,9 +154,12 @@ def short(overrides: list[Override]) -> str:
     parts = []
     for override in sorted(overrides, key=lambda override: override.key_or_group not in METHOD):
         key, value = override.key_or_group, as_text(override)
+        typed = override.get_value_element_as_str()
         last = key.rpartition(".")[2]
         if key in METHOD:
-            parts.append(without_file(override.get_value_element_as_str()))
+            # parameters are no file: {a:1} -> a_1
+            value = value if key == "algorithm_kwargs" else as_part(without_file(typed))
+            parts.append(shortened(value, LONGEST))
             continue
         if LAST.count(last) == (key in KEYS):
             key = SHORT.get(key, last)
@@ -246,7 +249,10 @@ def summary(jobs: list[Job], overrides: list[str]) -> str:
         runs = dict.fromkeys([*runs_of(sweep), *(config.run for config in done)])
         sweep.mkdir(parents=True, exist_ok=True)
         temporary = sweep / f".{RUNS}.{os.getpid()}.tmp"  # pods.files is no part of pods/config
-        temporary.write_text("".join(f"{run}\n" for run in runs))
+        with open(temporary, "w") as file:
+            file.write("".join(f"{run}\n" for run in runs))
+            file.flush()
+            os.fsync(file.fileno())
         temporary.replace(sweep / RUNS)
         lines.append(f"next: {evaluation_of(done, sweep)}")
         # a choice, or a comparison
@@ -269,7 +275,7 @@ def folder(overrides: list[str], output_dir: str | Path) -> Path:
     words = " ".join(override.input_line for override in typed)
     if len(short(fixed)) <= MOST_OF_FIXED:
         swept.insert(0, short(fixed))
-    return Path(output_dir) / bounded(["sweep", *swept], f"-{hashed(words)[:4]}")
+    return Path(output_dir) / bounded(["sweep", *swept], f"-{hashed(words)}")
 
 
 LAST_STEPS = 10  # of the mean reward

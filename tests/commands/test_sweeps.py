@@ -175,6 +175,23 @@ def test_the_summary_names_what_failed_and_the_command_that_evaluates_the_rest(s
     assert sweeps.runs_of(Path(words[4].partition("=")[2].strip('"'))) == [runs[0], runs[2]]
 
 
+def test_a_sweep_of_one_job_has_its_folder(sweep):
+    (run,) = sweep("seed=7")
+    assert sweeps.runs_of(sweeps.folder(["seed=7"], "checkpoints")) == [run]
+
+
+def test_jobs_with_one_name_are_refused_before_any_trains(sweep, capsys):
+    *runs, code = sweep("seed=1,1")
+    assert (runs, code) == ([], 2)
+    assert "is also the name of job 1" in capsys.readouterr().err
+
+
+def test_parameters_that_differ_in_their_names_alone_are_two_runs():
+    words = ["algorithm_kwargs={a:1},{b:1}", "optimizer.learning_rate=0.001,0.002"]
+    names = {sweeps.short(sweeps.parsed(job)) for job in sweeps.expanded(words)}
+    assert names == {"a_1-lr0.001", "a_1-lr0.002", "b_1-lr0.001", "b_1-lr0.002"}
+
+
 def write_metrics(folder, rows):
     folder.mkdir(parents=True)
     lines = [
@@ -221,7 +238,7 @@ def test_the_folder_of_a_sweep_has_its_runs_and_stands_for_them(sweep, tmp_path,
         f"next: uv run evaluate_run.py run={folder}",
         f"then: uv run scripts/table.py runs={folder}",
     ]
-    assert re.fullmatch(r"checkpoints/sweep-algorithm-seed-\w{4}", folder)
+    assert re.fullmatch(r"checkpoints/sweep-algorithm-seed-\w{8}", folder)
     assert sweeps.runs_of(Path(folder)) == runs
     # the same command finds its runs and its folder again, also with more steps
     assert {*sweep(*command[::-1], "max_steps=2", "hydra.sweep.dir=x")} == {*runs}
