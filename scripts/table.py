@@ -42,6 +42,7 @@ def main(config: TableConfig) -> None:
             rows.append(paper.tables(ordered, of_part, where))
             pairs += of_part
         table, texts = (pandas.concat(of_parts) for of_parts in zip(*rows, strict=True))
+        texts = texts.fillna("-")  # columns that a part lacks
         caption = f"{drawing.about(figure, series)} {paper.NOTE}"
         out = config.out_dir / figure.name
         drawing.save(drawing.main_figure(figure, series), out / "main")

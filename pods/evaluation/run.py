@@ -20,6 +20,7 @@ from pods import files
 from pods.config.errors import OutOfMemory
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights, typed_as
+from pods.config.paths import as_typed
 from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
@@ -153,7 +154,8 @@ def score_all(plan: Plan, engine: Callable[[], Engine], run: str | None) -> Scor
                 name, share = targets.best(store.scores, plan.config.output_dir / run, task)
                 notes.append(
                     f"{run}, {name}: best on {task}, {share:.1%}; score it once: "
-                    f"{typed_as('run', run)} split=test checkpoints=best"
+                    + as_typed(f"uv run evaluate_run.py {typed_as('run', run)} ")
+                    + "split=test checkpoints=best"
                 )
         elif len(plan.checkpoints) > 1:
             notes.append("picking the best row overstates accuracy; see split=validation")
@@ -199,7 +201,7 @@ def missing(plan: Plan, store: Store, target: Target) -> list[Repeat]:
         for path in store.repeats(target.name, q.task):
             if [record.get("id") for record in files.read_lines(path)] != ids:
                 path.unlink()
-                print(f"{path}: lacked questions, or had others; removed", file=sys.stderr)
+                print(f"{path}: incomplete or of other questions; removed", file=sys.stderr)
         for repeat in range(1 if q.greedy else plan.config.repeats):  # greedy ones do not differ
             path = store.folder / target.name / q.task / f"repeat-{repeat}.jsonl"
             if not path.exists():

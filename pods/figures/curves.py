@@ -76,8 +76,13 @@ def by_value(figure: Figure, folder: Path, column: str) -> list[tuple[Figure, li
         if name.endswith(GREEDY) == bool(greedy):
             title = name.removeprefix(f"{whole}/").removesuffix(GREEDY)
             part = figure.model_copy(update={"dataset": name, "title": title})
-            with redirect_stderr(io.StringIO()):  # the warnings of the whole figure
-                parts.append((part, read(part, folder, [])))
+            try:
+                with redirect_stderr(io.StringIO()):  # the warnings of the whole figure
+                    parts.append((part, read(part, folder, [])))
+            except Unlike:
+                raise
+            except Absent:
+                warn(f"figure={figure.name}: {title} has no scores at an evaluation point; skipped")
     if not parts:
         raise UserError(
             f"by={column}: no results of figure={figure.name} have it; run evaluate_run.py "

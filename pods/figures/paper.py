@@ -58,7 +58,7 @@ def tables(
                 row |= {column: difference.difference, f"{column}_low": low, f"{column}_high": high}
         numbers.append(row)
         texts.append(text)
-    return pandas.DataFrame(numbers), pandas.DataFrame(texts).fillna("-")
+    return pandas.DataFrame(numbers), pandas.DataFrame(texts)
 
 
 def latex(table: pandas.DataFrame, caption: str, label: str) -> str:

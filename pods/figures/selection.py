@@ -152,7 +152,7 @@ def tied(best: Setting, others: Sequence[Setting]) -> str:
     """Words for the settings with the same accuracy as the best one."""
     mean = best.accuracies.mean()
     equal = [other.label for other in others if np.isclose(other.accuracies.mean(), mean)]
-    return f", tied with {', '.join(equal)}, of which it is the first" if equal else ""
+    return f", tied with {', '.join(equal)}; the first is taken" if equal else ""
 
 
 def table(settings: Sequence[Setting]) -> str:

@@ -134,8 +134,7 @@ def facts_of(path: Path) -> JsonObject:
 
 
 def read_settings(path: Path) -> Settings:
-    """The facts beside a file of results. Raises UserError if the
-    file holds something else."""
+    """The facts beside a file of results. Raises UserError if the file holds something else."""
     facts = path.with_suffix(".meta.json")
     return _parsed(facts, Settings) if facts.exists() else Settings()
 
@@ -153,10 +152,16 @@ def base_files(results_dir: Path | str, pattern: str) -> list[Path]:
 
 def find(results_dir: Path | str, patterns: list[str]) -> list[Path]:
     """Result files whose run name matches any of the shell patterns, or of the runs of a sweep by
-    its folder, Run10 after Run9."""
+    its folder, Run10 after Run9. Raises UserError for another folder."""
     paths: set[Path] = set()  # a run may match two patterns
     for pattern in patterns:
-        for name in runs_of(Path(pattern)) or [pattern]:
+        names = runs_of(Path(pattern))
+        if "/" in pattern and not names:
+            raise UserError(
+                f"{pattern}: is no folder of a sweep, which has runs.txt; train.py -m prints its "
+                "folder at the end; runs are given by their names, without a folder"
+            )
+        for name in names or [pattern]:
             paths.update(Path(results_dir).glob(f"{name}.json"))
     runs = [path for path in paths if not path.name.endswith(".meta.json")]
     return sorted(runs, key=lambda path: run_order(path.stem))

@@ -98,6 +98,25 @@ def test_a_table_and_a_figure_by_a_column_of_the_data(tmp_path, capsys):
     assert "evaluate_run.py run=<run> by=subject" in missing
 
 
+def test_a_value_without_scores_is_skipped_and_a_missing_difference_is_a_dash(tmp_path, capsys):
+    """Of level=1 one method has scores, of level=2 none."""
+    for name in "ab":
+        runs_of(tmp_path, name, [[0.2, 0.3], [0.1, 0.3], [0.2, 0.2]])
+    for path in tmp_path.glob("?-?.json"):
+        content = json.loads(path.read_text())
+        for scores in content.values():
+            scores["gsm8k/level=2"] = scores["gsm8k"] | {"ans_acc": []}
+            if path.name.startswith("b"):
+                scores["gsm8k/level=1"] = scores["gsm8k"]
+        path.write_text(json.dumps(content))
+    keys = ["runs={A: [a-*], B: [b-*]}", f"results_dir={tmp_path}", "figure=gsm8k_main"]
+    out, err = printed(capsys, TABLE, *keys, "by=level", f"out_dir={tmp_path / 'out'}")
+    assert "level=2 has no scores at an evaluation point; skipped" in err
+    (row,) = (line for line in out.splitlines() if "level=1" in line)
+    assert row.split()[-2:] == ["-", "-"]
+    assert "NaN" not in out + (tmp_path / "out" / "runs" / "main.tex").read_text()
+
+
 @pytest.mark.parametrize(
     ("values", "margin", "beginning"),
     [

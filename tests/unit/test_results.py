@@ -70,6 +70,12 @@ def test_run10_follows_run9_and_facts_are_no_run(tmp_path):
     assert found == ["a-0.04-Run1", "a-Run2", "a-Run9", "a-Run10"]
 
 
+def test_a_folder_that_is_none_of_a_sweep_is_refused(tmp_path):
+    for pattern in (str(tmp_path / "sweep-typo"), "checkpoints/sweep-typo"):
+        with pytest.raises(UserError, match="sweep-typo: is no folder of a sweep"):
+            results.find(tmp_path, [pattern])
+
+
 @pytest.mark.parametrize(
     ("read", "pattern"),
     [(results.read, "Instruct-*"), (results.read_base, "base-qwen")],

@@ -55,7 +55,7 @@ def test_settings_with_equal_accuracies_are_a_tie(sweep, tmp_path, capsys):
         run_of(tmp_path, "equal", seed, (0.8, 0.6, 0.7)[seed], ["algorithm=thin"], algorithm="thin")
     out = printed(capsys, BEST, "runs=[pods-*,equal-*]", *sweep[1:]).out
     assert re.search(
-        r"^\w+, .*: best by validation questions, tied with \w+, .*, of which", out, re.M
+        r"^\w+, .*: best by validation questions, tied with \w+, .*; the first is taken;", out, re.M
     )
 
 

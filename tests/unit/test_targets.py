@@ -161,7 +161,7 @@ def test_a_repeat_that_lacks_questions_is_generated_again(plan, spoil, repeats, 
     assert score(changed(plan, repeats=repeats)) == 5 * (repeats - 1)
     score(plan)
     assert tree() == before
-    assert f"{path}: lacked questions, or had others; removed" in capsys.readouterr().err
+    assert f"{path}: incomplete or of other questions; removed" in capsys.readouterr().err
 
 
 class Killed(BaseException):
@@ -286,6 +286,15 @@ def test_scores_of_other_weights_leave_the_summary_once_their_records_are_remove
     assert json.loads(FACTS.read_text())["weights"]["checkpoint-2"] == "of other weights"
 
 
+def test_a_kill_leaves_no_scores_of_other_weights_beside_the_new_digest(plan):
+    score(plan)
+    settings = plan.settings["gsm8k"]
+    store = Store(Path("results"), "fake")
+    store.note("gsm8k", settings, checkpoint(2, "of other weights"))
+    store.write_facts()  # the last write before the kill
+    assert [*Store(Path("results"), "fake").scores] == [4]
+
+
 def test_of_two_evaluations_of_a_run_at_once_the_second_is_refused_in_a_line(plan):
     owner = f"pid {os.getpid()} on "
     refused = pytest.raises(UserError, match=rf"^results_dir=results: {owner}\S+ scores fake; wait")
@@ -364,7 +373,7 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(plan, tmp_path):
     for name, q in zip(("sampled", "greedy"), asked, strict=True):
         board = run.score_all(replace(plan, questions=[q]), lambda: Instant(plan.tokenizer), "fake")
         notes[name] = board.notes[0]
-    once = "100.0%; score it once: run=fake split=test checkpoints=best"
+    once = "100.0%; score it once: uv run evaluate_run.py run=fake split=test checkpoints=best"
     assert notes == {
         "sampled": f"fake, checkpoint-4: best on gsm8k.validation, {once}",
         "greedy": f"fake, checkpoint-2: best on gsm8k.validation.greedy, {once}",
