@@ -176,20 +176,23 @@ def run(config: BoardConfig, wanted: list[Training]) -> Results:
         futures = {pool.submit(train, config, training): training for training in missing}
         for count, future in enumerate(as_completed(futures), 1):
             training = futures[future]
-            line = training._asdict() | training.setting._asdict() | future.result() | facts
-            del line["setting"]
-            files.append(config.output_dir / "report.jsonl", line)
+            if result := future.result():
+                line = training._asdict() | training.setting._asdict() | result | facts
+                del line["setting"]
+                files.append(config.output_dir / "report.jsonl", line)
             # A changed algorithm must not find it done.
-            shutil.rmtree(config.output_dir / training.run)
+            shutil.rmtree(config.output_dir / training.run, ignore_errors=True)
             sys.stderr.write(f"{count} of {len(missing)}: {training.run}\n")
     finally:
         pool.shutdown(cancel_futures=True)
     return stored(config)
 
 
-def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
-    """Accuracies at the evaluations, 0 from where the loss diverged. Raises UserError with the last
-    line of any other failure."""
+def train(config: BoardConfig, training: Training) -> dict[str, list[float]] | None:
+    """Accuracies at the evaluations, 0 from where the loss diverged; None if they are stored
+    meanwhile. Raises UserError with the last line of any other failure."""
+    if training in stored(config):
+        return None
     flags = [f"--config-dir={folder}" for folder in SEARCHED[1:]]  # which may hold the world
     words = [CONFIG_DIR.parent / "train.py", *flags, *command_line(config, training)]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
@@ -202,6 +205,8 @@ def train(config: BoardConfig, training: Training) -> dict[str, list[float]]:
     due = training.setting.budget / EVALUATIONS * np.arange(1, EVALUATIONS + 1)
     after = np.searchsorted(seconds, due)  # one step may pass two
     if not diverged:
+        if not lines:
+            raise UserError(f"{training.run}: has no evaluation; the same command trains it again")
         after = np.minimum(after, len(lines) - 1)
     lines.append(dict.fromkeys(METRICS.values(), 0.0))
     return {metric: [lines[i][name] for i in after] for metric, name in METRICS.items()}
@@ -235,7 +240,7 @@ def stored(config: BoardConfig) -> Results:
     results = {}
     for folder in (config.results_dir, config.output_dir):
         for line in files.read_lines(folder / "report.jsonl"):
-            setting = Setting(line["budget"], line["clock"], line["world"])
+            setting = Setting(line["budget"], line["clock"], line.get("world", "sums"))
             results[Training(line["arm"], Cell(*line["cell"]), line["seed"], setting)] = line
     return results
 

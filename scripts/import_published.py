@@ -113,14 +113,22 @@ def exported(path: Path) -> Iterator[tuple[str, Results]]:
     if runs != other:
         warn(f"{few(sorted(runs ^ other))}: only in one file of the export; left out")
     for run in sorted(runs & other):
-        columns = accuracies[f"{run} - _step"], accuracies[run + ACCURACY], lengths[run + LENGTH]
+        try:
+            micro_steps_of_one = int(run.rpartition("-ga")[2])
+            steps = accuracies[f"{run} - _step"]
+        except (KeyError, ValueError):
+            raise UserError(
+                f"{path}: {run}: must end with -ga<micro-steps of a step>, and have the column "
+                f"'{run} - _step'; export it again, or remove its columns"
+            ) from None
+        columns = steps, accuracies[run + ACCURACY], lengths[run + LENGTH]
         samples = pandas.concat([column.dropna() for column in columns], axis=1, join="inner")
         content: Results = {}
         for seconds, micro_steps, accuracy, length in samples.itertuples(name=None):
             scores = {DATASET: {"ans_acc": [accuracy], "lengths": [length]}}
             if not content:
                 content[0] = Scores.model_validate(scores | {"meta": {"train_seconds": 0.0}})
-            step = round(micro_steps / int(run.rpartition("-ga")[2]))
+            step = round(micro_steps / micro_steps_of_one)
             content[step] = Scores.model_validate(scores | {"meta": {"train_seconds": seconds}})
         yield run.removeprefix("data/"), content
 

@@ -1,6 +1,7 @@
 """The board: an algorithm against itself differs by exactly 0, and nothing is trained twice."""
 
 import json
+import subprocess
 import sys
 from itertools import product
 from pathlib import Path
@@ -150,3 +151,17 @@ def test_after_a_training_that_fails_no_further_one_starts(tmp_path, monkeypatch
     with pytest.raises(board.UserError, match="fails"):
         board.run(config, wanted)
     assert len(started) < 50
+
+
+def test_a_training_without_evaluations_is_no_accuracy_of_0(tmp_path, monkeypatch):
+    done = subprocess.CompletedProcess([], 0, stdout="", stderr="")
+    monkeypatch.setattr(board.subprocess, "run", lambda *_, **__: done)
+    config = config_of(f"output_dir={tmp_path}", f"results_dir={tmp_path}")
+    setting = board.Setting(12.0, "l40s", "sums")
+    training = board.Training("pods", board.Cell(16, 4, 2, 2e-3), 100, setting)
+    with pytest.raises(board.UserError, match="has no evaluation"):
+        board.train(config, training)
+    # what another call has stored is not trained again; an old line has no world
+    lines = results({"pods": (training.cell, 0.5)}, budget=12.0).replace('"world": "sums", ', "")
+    (tmp_path / "report.jsonl").write_text(lines)
+    assert board.train(config, training) is None

@@ -94,6 +94,12 @@ def test_a_damaged_file_is_named_and_nothing_is_written(name, content, words, fo
     assert not ours.exists()
 
 
+def test_a_run_of_an_export_without_its_micro_steps_is_named(folders, capsys):
+    export_files(folders[0], "toy", {"grpo-s1": [(2.0, 0.5)]})
+    line = refused(capsys, IMPORT, "folder=theirs")
+    assert "toy-acc.csv: data/grpo-s1: must end with -ga<micro-steps of a step>" in line
+
+
 @pytest.mark.parametrize("checkpoints", [11, 13])
 def test_a_run_of_another_number_of_checkpoints_has_no_times(checkpoints, folders, capsys):
     published_run(folders[0], "Instruct-GSM8K-512-16-16-Run1", [0.5] * checkpoints)
