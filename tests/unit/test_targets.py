@@ -286,15 +286,6 @@ def test_scores_of_other_weights_leave_the_summary_once_their_records_are_remove
     assert json.loads(FACTS.read_text())["weights"]["checkpoint-2"] == "of other weights"
 
 
-def test_a_kill_leaves_no_scores_of_other_weights_beside_the_new_digest(plan):
-    score(plan)
-    settings = plan.settings["gsm8k"]
-    store = Store(Path("results"), "fake")
-    store.note("gsm8k", settings, checkpoint(2, "of other weights"))
-    store.write_facts()  # the last write before the kill
-    assert [*Store(Path("results"), "fake").scores] == [4]
-
-
 def test_of_two_evaluations_of_a_run_at_once_the_second_is_refused_in_a_line(plan):
     owner = f"pid {os.getpid()} on "
     refused = pytest.raises(UserError, match=rf"^results_dir=results: {owner}\S+ scores fake; wait")
