@@ -255,9 +255,10 @@ def summary(jobs: list[Job], overrides: list[str]) -> str:
             os.fsync(file.fileno())
         temporary.replace(sweep / RUNS)
         lines.append(f"next: {evaluation_of(done, sweep)}")
-        # a choice, or a comparison
-        script = "best" if done[0].evaluation.split == "validation" else "table"
-        lines.append(f"then: uv run scripts/{script}.py {typed_as('runs', str(sweep))}")
+        chooses = done[0].evaluation.split == "validation"  # else compares
+        words = [typed_as("runs", str(sweep))]
+        words += output_folder(done[0]) if chooses else []
+        lines.append(f"then: uv run scripts/{'best' if chooses else 'table'}.py {' '.join(words)}")
     return "\n".join(lines)
 
 
@@ -312,14 +313,24 @@ def metric_lines(config: TrainConfig) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
+def evaluation_defaults() -> dict[str, Any]:
+    """The values of config/evaluate/evaluate.yaml."""
+    return yaml.safe_load((CONFIG_DIR / "evaluate" / "evaluate.yaml").read_text())
+
+
+def output_folder(training: TrainConfig) -> list[str]:
+    """output_dir as a word of a command, unless it is the default."""
+    if training.output_dir == evaluation_defaults()["output_dir"]:
+        return []
+    return [typed_as("output_dir", training.output_dir)]
+
+
 def evaluation_of(trainings: list[TrainConfig], sweep: Path | None = None) -> str:
     """The command that evaluates a run, or the runs of a sweep, typed in the same folder."""
     first = trainings[0]
     words = ["uv run evaluate_run.py", typed_as("run", str(sweep or first.run))]
-    defaults = yaml.safe_load((CONFIG_DIR / "evaluate" / "evaluate.yaml").read_text())
-    if first.output_dir != defaults["output_dir"]:
-        words.append(typed_as("output_dir", first.output_dir))
-    if first.evaluation.split != defaults["split"]:  # best.py and checkpoints=best need it
+    words += output_folder(first)
+    if first.evaluation.split != evaluation_defaults()["split"]:  # for best.py, checkpoints=best
         words.append(f"split={first.evaluation.split}")
     if any(code_of(training) for training in trainings):
         words.append("trust_code=true")

@@ -258,6 +258,9 @@ def test_a_sweep_by_validation_goes_on_with_the_choice(sweep, capsys):
     *_, evaluate, choose = capsys.readouterr().out.splitlines()
     assert evaluate.endswith(" split=validation")
     assert choose.startswith("then: uv run scripts/best.py runs=checkpoints/sweep-learning_rate-")
+    assert "output_dir" not in choose
+    sweep("seed=1,2", "evaluation.split=validation", "max_steps=1", "output_dir=elsewhere")
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" output_dir=elsewhere")
 
 
 def test_jobs_of_a_launcher_are_summed_up_by_what_they_left(tmp_path, monkeypatch):
