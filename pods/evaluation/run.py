@@ -59,9 +59,8 @@ class Plan:
     def settings(self) -> targets.Settings:
         """What all scores of a task have in common: two such scores can be compared."""
         settings = {"seed": self.config.seed, "engine": self.engine, **asdict(self.sampling)}
-        settings["model"] = Path(
-            self.trained.model.path
-        ).name  # one model may lie in several places
+        # By its name: one model may lie in several places.
+        settings["model"] = Path(self.trained.model.path).name
         settings |= self.trained.model.model_dump(include={"dtype", "load_in_4bit"})
         settings |= self.trained.task.model_dump(include={"style", "system", "date"})
         settings = json.loads(json.dumps(settings))  # as they are read back

@@ -117,8 +117,8 @@ class Store:
 def held(results_dir: Path, name: str, settings: Settings, base: bool = False) -> Iterator[Store]:
     """A store that no other process changes in this block, at whose end it is written.
 
-    Of a run, raises UserError if another process has it, or if it has scores of other settings. Of
-    a base model, which many runs share, waits for it, and takes its first file without such scores.
+    Of a run: UserError if another process has it, or if it holds scores of other settings. A base
+    model is shared by many runs: waits for it, and takes its first file whose settings agree.
     """
     for number in count(1):
         numbered = name if number == 1 else f"{name}+{number}"

@@ -70,12 +70,17 @@ def test_every_arm_has_ten_published_results_at_each_of_its_cells():
                 assert board.Training(name, cell, seed, setting) in stored
 
 
-def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, capsys):
-    """PODS against itself, and an algorithm with the results of another one 10 points above."""
+@pytest.fixture
+def three_arms(tmp_path, monkeypatch):
+    """Stored runs of GRPO, of PODS 10 points above it, and of an algorithm another 10 above."""
     monkeypatch.chdir(tmp_path)
     cell = [16, 4, 2, 2e-3]
     arms = {"grpo": ([16, 4, 4, 2e-3], 0.4), "pods": (cell, 0.5), "my.py:f": (cell, 0.6)}
     Path("report.jsonl").write_text(results(arms))
+
+
+@pytest.mark.usefixtures("three_arms")
+def test_the_differences_are_those_of_the_stored_runs(capsys):
     words = ("my.py:f", "results_dir=.", "budget=12", "seeds=2", "json=true")
     shown = printed(capsys, SCRIPT, *words).out.splitlines()
     result = json.loads(shown[-1])
@@ -89,11 +94,8 @@ def test_the_differences_are_those_of_the_stored_runs(tmp_path, monkeypatch, cap
     assert len(shown) == 1 + len(table) + 1, "heads, rows, JSON"
 
 
-def test_one_seed_has_no_interval(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    cell = [16, 4, 2, 2e-3]
-    arms = {"grpo": ([16, 4, 4, 2e-3], 0.4), "pods": (cell, 0.5), "my.py:f": (cell, 0.6)}
-    Path("report.jsonl").write_text(results(arms))
+@pytest.mark.usefixtures("three_arms")
+def test_one_seed_has_no_interval(capsys):
     words = ("my.py:f", "results_dir=.", "budget=12", "seeds=1", "json=true")
     *_, last = printed(capsys, SCRIPT, *words).out.splitlines()
     assert json.loads(last)["against"]["pods"] == {"difference": pytest.approx(10), "ci95": None}
