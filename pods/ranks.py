@@ -12,9 +12,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pods.config.errors import RunFailed, UserError
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -108,29 +111,39 @@ def name(number: int) -> str:
 missed: list[int] = []  # by rank: beats without a sign of life; empty with one process
 
 
-def beat(beats: list[int], ends: threading.Event) -> None:
-    """Count this rank's signs of life in the launcher's store, and read those of all into `beats`.
-    The store is on the first machine; if the store is gone, every rank looks silent."""
-    from torch.distributed import TCPStore
-
-    own, address = rank(), os.environ["MASTER_ADDR"]
+def beat(store: "Store", beats: list[int], ends: threading.Event) -> None:
+    """Count this rank's signs of life in the store, and read those of all into `beats`. The store
+    is on the first machine; if it is gone, every rank looks silent."""
+    own = rank()
     with suppress(RuntimeError):
-        store = TCPStore(address, number_of_run(), is_master=False, timeout=TIMEOUT)
         while not ends.wait(BEAT):
             beats[:] = [store.add(f"beats of {n}", n == own) for n in range(len(beats))]
 
 
 def watch(beats: list[int], ends: threading.Event) -> None:
-    """Count what the ranks missed since their first sign, and end this process if one is silent: no
-    error comes if a machine is switched off. Beats are no seconds: a suspended job misses none."""
+    """Count the beats that each rank missed, and end this process if one is silent: no error comes
+    if a machine is switched off. Beats are no seconds: a suspended job misses none."""
     while max(missed) < SILENT:
         before = [*beats]
         if ends.wait(BEAT):
             return
         for number, (old, new) in enumerate(zip(before, beats, strict=True)):
-            missed[number] = missed[number] + 1 if old == new > 0 else 0
+            missed[number] = missed[number] + 1 if old == new else 0
     print(f"{wait_for_lost()} gives no sign of life; run again to resume", file=sys.stderr)
     os._exit(RunFailed.exit_code)  # the main thread waits in a collective call
+
+
+def watch_each_other(ends: threading.Event) -> None:
+    """Beat and watch in the background, once all ranks have joined: then the launcher's store is
+    there for each. A connection of its own, because a call blocks it for others."""
+    from torch.distributed import TCPStore
+
+    address = os.environ["MASTER_ADDR"]
+    store = TCPStore(address, number_of_run(), is_master=False, timeout=TIMEOUT)
+    beats = [0] * world_size()
+    missed[:] = beats
+    for work, arguments in ((beat, (store, beats, ends)), (watch, (beats, ends))):
+        threading.Thread(target=work, args=arguments, daemon=True).start()
 
 
 def wait_for_lost() -> str | None:
@@ -151,10 +164,7 @@ def joined() -> Iterator[None]:
     import torch
     from accelerate import PartialState
 
-    beats, ends = [0] * world_size(), threading.Event()
-    missed[:] = beats
-    for work in (beat, watch):
-        threading.Thread(target=work, args=(beats, ends), daemon=True).start()
+    ends = threading.Event()
     # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
@@ -164,6 +174,7 @@ def joined() -> Iterator[None]:
             backend="gloo" if cpu else None,
             timeout=TIMEOUT,
         )
+        watch_each_other(ends)
         # While Python still runs: the groups' threads abort a process that is already tearing down.
         atexit.register(state.destroy_process_group)
         if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know

@@ -205,7 +205,7 @@ def nobody_joins(monkeypatch, cuda):
     """What accelerate is asked for in place of a group; what is left for the exit is done now."""
     joined = Mock()
     monkeypatch.setattr(accelerate, "PartialState", joined)
-    monkeypatch.setattr(ranks, "beat", Mock())
+    monkeypatch.setattr(ranks, "watch_each_other", Mock())
     monkeypatch.setattr(ranks, "missed", [])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(atexit, "register", lambda function: function())
