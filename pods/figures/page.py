@@ -133,7 +133,7 @@ def phase_rows(steps: Steps) -> list[dict[str, str]]:
     for label, own in methods.groupby("method", sort=False):
         means = own.reindex(columns=STEP_PHASES).fillna(0).mean()
         means["step"] = means.sum()
-        rows.append({"": label, "steps": f"{len(own):,}", **means.map("{:.3g}".format)})
+        rows.append({"method": label, "steps": f"{len(own):,}", **means.map("{:.3g}".format)})
     return rows
 
 

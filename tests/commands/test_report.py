@@ -1,11 +1,8 @@
 """scripts/report.py: the page of a run and of methods, in which nothing hostile becomes markup."""
 
-import html
 import json
 import random
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -190,53 +187,6 @@ def test_labels_are_data():
     assert "<b>" not in page.page(hostile, [part])
     picture = page.drawing.svg(page.drawing.training_figure(concat(steps)))
     assert "_&lt;b&gt;$x$&lt;/b&gt;</text>" in picture, "neither markup nor a formula"
-
-
-ACTIONS = """
-<script>
-const rows = () => [...document.querySelectorAll("#rollouts summary")];
-const first = () => rows()[0].children[0].textContent;
-const heads = () => [...document.querySelectorAll(".head span")];
-const facts = { width: innerWidth, rows: rows().length };
-facts.scrolls = document.documentElement.scrollWidth;
-heads()[0].click();
-facts.up = first();
-heads()[0].click();
-facts.down = first();
-at("show").value = "kept";
-at("show").dispatchEvent(new Event("change"));
-facts.kept = rows().length;
-at("query").value = "ONERROR";
-at("find").click();
-facts.hits = at("hits").children.length;
-at("hits").children[0].click();
-facts.step = at("step").value;
-const open = document.querySelectorAll("#rollouts details[open] summary");
-facts.open = open.length;
-facts.shown = open[0].lastChild.getBoundingClientRect().width;
-facts.inert = window.hacked === undefined;
-document.body.replaceChildren(JSON.stringify(facts));
-</script></body>"""
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs apt-get install chromium")
-@pytest.mark.parametrize("width", [390, 1400])
-def test_in_a_browser_columns_sort_texts_are_found_and_a_phone_needs_no_scrolling(width, tmp_path):
-    text = made(f"run={NAME}", NAME).replace("</body>", ACTIONS)
-    frame = f'<iframe width="{width}" height="900" srcdoc="{html.escape(text)}"></iframe>'
-    read = "onload = () => { document.title = frames[0].document.body.textContent; };"
-    Path("frame.html").write_text(f"<body>{frame}<script>{read}</script></body>")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1500,1000"]
-    page_file = f"file://{tmp_path / 'frame.html'}"
-    dom = subprocess.run([*command, page_file], capture_output=True, text=True, timeout=300).stdout
-    facts = json.loads(html.unescape(re.search(r"<title>({.*?})", dom)[1]))
-    assert facts["width"] == width
-    assert facts["scrolls"] <= width
-    assert (facts["rows"], facts["up"], facts["down"], facts["kept"]) == (8, "0", "7", 2)
-    assert (facts["hits"], facts["step"], facts["open"]) == (10, "1", 1)
-    assert facts["shown"] > 250
-    assert facts["inert"]
 
 
 def test_a_table_of_many_steps_is_that_of_all_records():
