@@ -1,4 +1,4 @@
-"""The authors' published results as results files that plot.py, speedup.py and report.py read.
+"""The authors' published results as results files that plot.py, speedup.py and table.py read.
 
     uv run scripts/import_published.py folder=<the authors' results>
     uv run scripts/plot.py figure=gsm8k_main results_dir=results/published

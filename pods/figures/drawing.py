@@ -5,7 +5,6 @@ Methods differ in line, marker and hatch as well as in colour, for grey print.
 """
 
 import io
-import itertools
 import re
 from pathlib import Path
 from textwrap import shorten
@@ -93,10 +92,8 @@ def length_figure(figure: Figure, series: list[Series]) -> Canvas:
 
 @styles.context(STYLE)
 def training_figure(steps: pandas.DataFrame) -> Canvas:
-    """Metrics against training time: a panel for each quantity, a line for each run.
-
-    steps: the rows of metrics.jsonl, with the columns method and run.
-    """
+    """Metrics of a run against training time, a panel for each quantity. steps: the rows of
+    metrics.jsonl."""
     means = r"all/(?!reward_|completion_length_)\w+_mean"
     by_function = [name for name in steps if re.fullmatch(means, name)]
     panels = {
@@ -104,21 +101,16 @@ def training_figure(steps: pandas.DataFrame) -> Canvas:
         for title, metrics in (PANELS | {name: name for name in by_function}).items()
     }
     panels = {title: names for title, names in panels.items() if names}
-    methods = steps["method"].unique()
-    colours = dict(zip(methods, itertools.cycle(COLOURS), strict=False))
     rows = -(-len(panels) // 2)
     canvas = Canvas(figsize=(8.2, 2.4 * rows + 0.6))
     for place, (title, names) in enumerate(panels.items(), 1):
         axes = canvas.add_subplot(rows, 2, place, title=title, xlabel="training time, s")
-        for method, colour in colours.items():
-            axes.plot([], color=colour, label=f" {method}")  # the legend leaves out _names
-        for (method, _), run in steps.groupby(["method", "run"], sort=False):
-            for name, line in zip(names, LINES, strict=False):
-                points = run.dropna(subset=name)
-                marker = "." if len(points) < 20 else None  # one evaluation is no line
-                look = {"color": colours[method], "linestyle": line, "marker": marker}
-                axes.plot(points["train_seconds"], points[name], linewidth=1.1, **look)
-    return _framed(canvas, "")
+        for name, line in zip(names, LINES, strict=False):
+            points = steps.dropna(subset=name)
+            marker = "." if len(points) < 20 else None  # one evaluation is no line
+            look = {"color": COLOURS[0], "linestyle": line, "marker": marker}
+            axes.plot(points["train_seconds"], points[name], linewidth=1.1, **look)
+    return canvas
 
 
 def caption(figure: Figure, series: list[Series]) -> str:

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: curves, seconds by phase and rollouts of a run, or several methods.
+"""One self-contained HTML page: curves, seconds by phase and rollouts of a run.
 
 page.html escapes everything that comes from a run.
 """
@@ -24,7 +24,6 @@ from pods.figures import drawing
 from pods.files import JsonObject
 from pods.runs import results
 
-Steps = pandas.DataFrame  # metrics.jsonl, a row a step of a run of a method; or a row a value
 PageSection = dict[str, Any]  # what page.html shows of it: title, note, picture, rows, ...
 POINTS = 500  # of a run, at most
 
@@ -40,7 +39,7 @@ def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[Page
     if not folder.is_dir():
         names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
         raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
-    sections = step_sections({folder.name: [folder.name]}, folder.parent, results_dir)
+    sections = step_sections(folder, results_dir)
     paths = (folder / ".hydra" / "config.yaml", folder / "meta.json")
     texts = [(path.name, path.read_text()) for path in paths if path.is_file()]
     sections.append({"title": "Config and origin", "files": texts})
@@ -50,40 +49,27 @@ def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[Page
     return sections
 
 
-def step_sections(
-    methods: dict[str, list[str]], output_dir: Path, results_dir: Path
-) -> list[PageSection]:
-    """Curves and seconds of methods {label: runs}, of the runs whose folders are on this machine;
-    the accuracy at time 0 is the base model's, of results_dir."""
-    tables = []
-    points = []  # of the curves
-    notes: set[str] = set()
-    of_curves: set[str] = set()  # further notes
-    for label, runs in methods.items():
-        for run in runs:
-            config = saved_config(output_dir / run)
-            clock = config.get("clock")
-            if isinstance(clock, dict):
-                notes.add(f"Seconds of {run} are priced: {clock['name']}.")
-            if config.get("evaluation", {}).get("split") == "validation":
-                of_curves.add(f"Accuracy of {run} is of validation questions.")
-            table = table_of(files.stream_lines(output_dir / run / "metrics.jsonl"))
-            tables.append(table.assign(method=label))
-            every = -(-len(table) // POINTS)
-            if every > 1:  # smooth, and few enough for a browser
-                table = table.groupby(table.index // every).mean(numeric_only=True)
-                of_curves.add(f"A point of {run} is the mean of {every} steps.")
-            table = pandas.concat([pandas.DataFrame(base_scores(config, results_dir)), table])
-            points.append(table.assign(method=label, run=run))
-    steps = pandas.concat(tables)
+def step_sections(folder: Path, results_dir: Path) -> list[PageSection]:
+    """Curves and seconds of a run; the accuracy at time 0 is the base model's, of results_dir."""
+    config = saved_config(folder)
+    steps = table_of(files.stream_lines(folder / "metrics.jsonl"))
     if steps.empty:
         return []
-    note = " ".join(sorted(notes))
-    drawn = " ".join([note, *sorted(of_curves)])
-    picture = drawing.training_figure(pandas.concat(points))
+    clock = config.get("clock")
+    note = f"Seconds are priced: {clock['name']}." if isinstance(clock, dict) else ""
+    notes = [note]  # of the curves
+    if config.get("evaluation", {}).get("split") == "validation":
+        notes.append("Accuracy is of validation questions.")
+    points = steps
+    every = -(-len(steps) // POINTS)
+    if every > 1:  # smooth, and few enough for a browser
+        points = steps.groupby(steps.index // every).mean(numeric_only=True)
+        notes.append(f"A point is the mean of {every} steps.")
+    points = pandas.concat([pandas.DataFrame(base_scores(config, results_dir)), points])
+    picture = drawing.svg(drawing.training_figure(points))
     return [
-        {"title": "Curves", "note": drawn, "picture": drawing.svg(picture)},
-        {"title": "Seconds of a step, by phase", "note": note, "rows": phase_rows(steps)},
+        {"title": "Curves", "note": " ".join(notes), "picture": picture},
+        {"title": "Seconds of a step, by phase", "note": note, "rows": [phase_row(steps)]},
     ]
 
 
@@ -126,15 +112,12 @@ def base_scores(config: dict[str, Any], results_dir: Path) -> list[dict[str, flo
     return []
 
 
-def phase_rows(steps: Steps) -> list[dict[str, str]]:
-    """Mean seconds of a step by method and phase."""
-    rows = []
-    methods = steps.rename(columns=lambda name: name.removeprefix("seconds/"))
-    for label, own in methods.groupby("method", sort=False):
-        means = own.reindex(columns=STEP_PHASES).fillna(0).mean()
-        means["step"] = means.sum()
-        rows.append({"method": label, "steps": f"{len(own):,}", **means.map("{:.3g}".format)})
-    return rows
+def phase_row(steps: pandas.DataFrame) -> dict[str, str]:
+    """Mean seconds of a step by phase. steps: a row for each line of metrics.jsonl."""
+    phases = steps.rename(columns=lambda name: name.removeprefix("seconds/"))
+    means = phases.reindex(columns=STEP_PHASES).fillna(0).mean()
+    means["step"] = means.sum()
+    return {"steps": f"{len(steps):,}", **means.map("{:.3g}".format)}
 
 
 def rollouts_section(read: Callable[[], Iterable[JsonObject]], most: float) -> PageSection:

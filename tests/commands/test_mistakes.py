@@ -130,7 +130,6 @@ REFUSED = {
         ("plot.py figure=math_main", "results_dir=results"),
         ("plot.py figure=all figure.grid_seconds=60", "figure.grid_seconds=60.0"),
         ("report.py run=absent", "run=absent"),
-        ("report.py figure=all", "figure=all"),
         ("chat.py run=old", "checkpoints/old"),
     ],
 }

@@ -9,7 +9,6 @@ from tests.figures import facts_file, in_process, run_file
 COMMANDS = {
     "speedup.py": ("json=true",),
     "plot.py": ("out_dir=out",),
-    "report.py": ("out_dir=out", "output_dir=none"),
 }
 HUGE = 10**400
 DEEP = "[" * 200_000
@@ -81,10 +80,9 @@ def test_a_run_whose_facts_were_edited_is_left_out(name, folder, capsys):
     left_out(capsys, folder)
 
 
-@pytest.mark.parametrize("script", ["plot.py", "report.py"])
-def test_no_command_draws_an_accuracy_above_1(script, folder, capsys):
+def test_no_accuracy_above_1_is_drawn(folder, capsys):
     edit(folder, *EDITS["an accuracy above 1"])
-    left_out(capsys, folder, script)
+    left_out(capsys, folder, "plot.py")
 
 
 def test_a_base_that_was_edited_is_no_point(folder, capsys):
