@@ -264,10 +264,13 @@ class EvaluationKeys(Section):
 
 
 class VllmKeys(Section):
-    """Memory of every engine that uses vLLM."""
+    """Memory of every engine that uses vLLM, and the weights that Unsloth's samples from."""
 
-    gpu_memory_utilization: Annotated[Share, KeyInfo(trl=("vllm_gpu_memory_utilization",))]
-    standby: Annotated[bool, KeyInfo(trl=("vllm_enable_sleep_mode",))]
+    gpu_memory_utilization: Annotated[
+        Share, RESUMABLE, KeyInfo(trl=("vllm_gpu_memory_utilization",))
+    ]
+    standby: Annotated[bool, RESUMABLE, KeyInfo(trl=("vllm_enable_sleep_mode",))]
+    merged_rollouts: bool = False  # a default, since earlier runs have no such key
 
 
 class GuardKeys(Section):
@@ -355,7 +358,7 @@ class TrainConfig(Section):
         Literal["auto", "transformers", "vllm", "unsloth", "trl"] | FunctionPath, RESUMABLE
     ]
     max_sequences: Annotated[PositiveInt | None, RESUMABLE]
-    vllm: Annotated[VllmKeys, RESUMABLE]
+    vllm: VllmKeys
     guard: Annotated[GuardKeys, RESUMABLE]
 
     task: TaskKeys

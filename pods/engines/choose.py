@@ -159,6 +159,8 @@ def _problems(name: str, config: TrainConfig) -> Iterator[str]:
         yield "it shares its weights with Unsloth's trainer; set engine=vllm, or backend=unsloth"
     if name == "transformers" and unsloth:
         yield "Unsloth's model takes no cache but its own; set engine=unsloth, vllm or trl"
+    if name != "unsloth" and config.vllm.merged_rollouts:
+        yield "only Unsloth's vLLM has vllm.merged_rollouts=true; set engine=unsloth"
     if name != "trl" and config.trl.get("use_vllm"):
         yield "trl.use_vllm=true starts TRL's own vLLM; set engine=trl, or leave it out"
     if name in ("transformers", "vllm") and ranks.zero_stage() == 3:

@@ -242,8 +242,15 @@ class UnslothEngine(VllmEngine):
     """Unsloth's vLLM, given as `llm`: in this process, with the base weights of the policy."""
 
     def _hand_over(self, model: PeftModel) -> LoRARequest:
-        """Under a new id and name, as Unsloth's trainer does it; the tensors stay on the card."""
-        return model.load_lora(self._folder.name, load_tensors=True)
+        """Under a new id and name, as Unsloth's trainer does it; the tensors stay on the card. With
+        vllm.merged_rollouts Unsloth's own request, for which it adds them to the weights."""
+        request = model.load_lora(self._folder.name, load_tensors=True)
+        if self._config.vllm.merged_rollouts and isinstance(request, LoRARequest):
+            raise EngineError(
+                "vllm.merged_rollouts=true: Unsloth does not merge this adapter; its own line says "
+                "why. Set vllm.merged_rollouts=false"
+            )
+        return request
 
     def generate(self, works: Iterable[Work], **settings: Any) -> Answers:
         yield from super().generate(works, **settings)  # wakes one that sleeps: Unsloth's patch

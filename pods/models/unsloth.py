@@ -38,6 +38,8 @@ def import_unsloth(config: TrainConfig) -> None:
             "start each job by a command of its own, or set engine=vllm"
         )
     os.environ["UNSLOTH_VLLM_STANDBY"] = str(int(config.vllm.standby))
+    # Unset means 1 for 16-bit weights on a card, from Unsloth 2026.10.9 on.
+    os.environ["UNSLOTH_VLLM_MERGED_ROLLOUT"] = str(int(config.vllm.merged_rollouts))
     # Otherwise a folder of generated code appears in the working folder.
     defaults = {**ENVIRONMENT, "UNSLOTH_COMPILE_LOCATION": f"{config.output_dir}/.unsloth_compiled"}
     os.environ |= defaults | os.environ  # what the user has set stays

@@ -119,7 +119,12 @@ def sizes(config: TrainConfig) -> Iterator[str]:
 
 
 def engine(config: TrainConfig) -> Iterator[str]:
-    """Keys that TRL's own generation does not have."""
+    """Keys that TRL's own generation or Unsloth's does not have."""
+    if config.vllm.merged_rollouts and config.model.load_in_4bit:
+        yield (
+            "vllm.merged_rollouts=true: an adapter is added to 16-bit weights, not to 4-bit ones; "
+            "set model.load_in_4bit=false with the base's 16-bit copy (scripts/dequantize.py)"
+        )
     if config.engine != "trl":
         return
     n, m, stop = config.rollouts_per_prompt, config.kept_per_prompt, config.sampling.stop

@@ -61,7 +61,8 @@ RUNS = [
         f"{OWN} task.kind=choice,math task.system=s",
         "quickstart-1f2a3d0e-kind-choice-seed0",
     ),
-    ("budget.train_seconds=5 output_dir=x", NAME),  # a run may go on with these
+    ("budget.train_seconds=5 output_dir=x vllm.standby=true", NAME),  # a run may go on with these
+    ("vllm.merged_rollouts=true", f"{NAME}-vllm.merged_rollouts-true"),
     ("budget.train_seconds=5,9", "quickstart-train_seconds5-seed0"),
     ("run=mine seed=1,2", "mine-seed1"),
     ("run=mine-${seed} seed=1,2 lora.rank=4", "mine-1"),

@@ -16,7 +16,9 @@ from pods import files
 from pods.models import locate, smollm2
 from pods.runs import results
 from tests import processes
+from tests.conftest import ROOT
 from tests.figures import in_process
+from tests.unit.test_merged_rollouts import kept, with_adapter
 
 STEPS = [  # two steps of a few short completions
     "experiment=smollm2",
@@ -118,3 +120,15 @@ def test_the_merged_model_and_the_adapter_on_its_base_agree(trained, monkeypatch
         adapted = PeftModel.from_pretrained(base, "adapter")(ids).logits
     torch.testing.assert_close(merged, adapted, rtol=0, atol=1e-3)
     assert (before - adapted).abs().max() > 1e-2
+
+
+@real
+def test_what_merged_rollouts_keep_of_an_adapter_is_what_the_page_says():
+    """docs/gpu.md; why, and the tiny policy: tests/unit/test_merged_rollouts.py."""
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+) % \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert [int(updates) for updates, *_ in rows] == [1, 10, 50, 200, 1000]
+    model, ids = with_adapter("experiment=smollm2")
+    for updates, *written in rows:
+        share, gap, without = kept(model, ids, int(updates))
+        assert [100 * share, gap, without] == pytest.approx([*map(float, written)], rel=0.1)

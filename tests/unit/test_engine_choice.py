@@ -169,6 +169,8 @@ def test_the_engine_of_a_training_is_one_that_this_machine_has(
         (["engine=unsloth"], "set engine=vllm, or backend=unsloth"),
         (["engine=vllm", *FULL], "set engine=trl trl.vllm_mode=coloc"),
         (["engine=vllm", "trl.use_vllm=true"], "starts TRL's own vLLM; set"),
+        (["vllm.merged_rollouts=true"], "engine=vllm: only Unsloth's vLLM has"),
+        (["vllm.merged_rollouts=true", "engine=transformers"], "only Unsloth's vLLM has"),
         (["engine=trl", "trl.vllm_mode=server"], "set engine=vllm"),
         ([*NEEDS, "engine=vllm"], "vllm: as configured"),
         ([*NEEDS, *NARROW, "engine=vllm"], "likely reads log-prob"),
@@ -188,6 +190,7 @@ def test_the_engine_of_a_training_on_a_card_is_one_that_can_serve_it(machine, ov
     ("overrides", "expected"),
     [
         ([], "unsloth: shares the base weights"),
+        (["vllm.merged_rollouts=true"], "unsloth: shares the base weights"),
         (["engine=transformers"], "set engine=unsloth, vllm or trl"),
     ],
 )
@@ -208,6 +211,12 @@ def test_auto_is_resolved_and_said_in_one_line(machine, monkeypatch):
     assert "one of 2 cards: accelerate launch uses them all" in choose.resolve_auto(config)
     machine(True, True, TWO)
     assert "2 cards" not in choose.resolve_auto(compose())
+
+
+def test_rollouts_are_not_merged_into_4_bit_weights():
+    keys = "vllm.merged_rollouts=true", "model.load_in_4bit=true"
+    with pytest.raises(UserError, match=r"^vllm\.merged_rollouts=true: .*load_in_4bit=false"):
+        compose(*keys)
 
 
 def test_4_bit_weights_need_cuda(machine):

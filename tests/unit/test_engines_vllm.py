@@ -184,6 +184,24 @@ def test_unsloths_engine_gets_each_version_of_the_adapter_once_and_sleeps_after_
     assert llm.ended == [1, 2, 3, 4]  # and never shut down
 
 
+@pytest.mark.parametrize("merges", [False, True])
+def test_merged_rollouts_that_unsloth_does_not_merge_end_the_run(engines, merges):
+    """It falls back to requests of vLLM's own class; the name of the run says merged."""
+    config = quickstart_config("engine=unsloth", "vllm.merged_rollouts=true")
+    vllms = sys.modules["vllm.lora.request"].LoRARequest("x", 1, "x")
+    request = "of Unsloth's class" if merges else vllms
+    llm = RecordingLLM()
+    model = SimpleNamespace(vllm_engine=llm, load_lora=lambda _, load_tensors: request)
+    parts = SimpleNamespace(model=model, tokenizer=TOKENIZER, end_tokens=[1, 0])
+    with choose.build_for_training(config, parts) as engine:
+        if merges:
+            list(engine.generate([work(LivePolicy(model, 0))]))
+            assert llm.calls[0].loras == [request] * 3
+        else:
+            with pytest.raises(EngineError, match=r"^vllm\.merged_rollouts=true: Unsloth does not"):
+                list(engine.generate([work(LivePolicy(model, 0))]))
+
+
 def card(monkeypatch, free):
     """A card of 40 GiB."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

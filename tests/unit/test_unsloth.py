@@ -76,12 +76,25 @@ def test_the_second_job_of_a_sweep_in_one_process_is_refused(monkeypatch):
 
 def test_trl_that_was_not_rewritten_is_refused_and_no_usage_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "unsloth", ModuleType("unsloth"))
-    for name in ("UNSLOTH_VLLM_STANDBY", "UNSLOTH_COMPILE_LOCATION", *DEFAULTS):
+    set_always = "UNSLOTH_VLLM_STANDBY", "UNSLOTH_VLLM_MERGED_ROLLOUT"
+    for name in (*set_always, "UNSLOTH_COMPILE_LOCATION", *DEFAULTS):
         monkeypatch.setenv(name, "")  # restored afterwards
         monkeypatch.delenv(name)
     with pytest.raises(UserError, match="did not rewrite"):
         unsloth.import_unsloth(compose())
     assert {name: os.environ[name] for name in DEFAULTS} == DEFAULTS
+
+
+@pytest.mark.parametrize(("key", "value"), [("false", "0"), ("true", "1")])
+def test_rollouts_are_merged_only_where_the_key_says_so(monkeypatch, key, value):
+    """Unset, the variable means 1 on a card, and the name of the run would not say it."""
+    monkeypatch.setitem(sys.modules, "unsloth", ModuleType("unsloth"))
+    monkeypatch.setenv("UNSLOTH_VLLM_MERGED_ROLLOUT", "auto")
+    for name in ("UNSLOTH_VLLM_STANDBY", "UNSLOTH_COMPILE_LOCATION", *DEFAULTS):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(UserError, match="did not rewrite"):
+        unsloth.import_unsloth(compose(f"vllm.merged_rollouts={key}"))
+    assert os.environ["UNSLOTH_VLLM_MERGED_ROLLOUT"] == value
 
 
 # Unsloth raises vLLM's errors as RuntimeError(text), or as MemoryError with standby.
