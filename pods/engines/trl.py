@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pods import ranks
+from pods.config.errors import EngineError
 from pods.config.keys import TrainConfig
 from pods.engines import Answers, Completion, Work
 
@@ -35,7 +36,12 @@ class TrlEngine:
         """See Engine; only vLLM gives log-probabilities."""
         for work in works:
             prompts = work.prompts
-            ids, values = self.generate_ids(prompts, work.evaluation, work.greedy)
+            try:
+                ids, values = self.generate_ids(prompts, work.evaluation, work.greedy)
+            except OSError as error:  # those of requests, too
+                raise EngineError(
+                    f"the vLLM server gave no answer ({error}); start it, and run again to resume"
+                ) from error
             if values is None or not logprobs:
                 values = [None] * len(prompts)
             # strict: TRL may return too few

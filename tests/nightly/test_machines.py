@@ -13,15 +13,19 @@ import sys
 import time
 from functools import partial
 
+import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
-from pods import ranks, trainer
+from pods import files, ranks, trainer
 from pods.runs import checkpoints
 from tests import faults, processes, two_ranks
 from tests.conftest import ROOT
+from tests.nightly import vllm_server
 from tests.nightly.test_distributed import SETTINGS
-from tests.nightly.test_faults import assert_same_run, rollouts
+from tests.nightly.test_faults import assert_same_run, lines, rollouts
 from tests.two_ranks import ADAM, differences, fixed_rollouts
 
 ADDRESSES = "10.77.0.1", "10.77.0.2"
@@ -67,14 +71,21 @@ def run(machines, tmp_path):
 def move(machines, each, folder, fault):
     """This process into its machine."""
     machine, local_rank = divmod(int(os.environ["RANK"]), each)
-    descriptor = os.open(f"/run/netns/{machines[machine]}", os.O_RDONLY)
-    if libc.setns(descriptor, NEW_NETWORK) or libc.unshare(NEW_HOSTNAME):
-        raise OSError(ctypes.get_errno(), "setns, unshare")
+    enter(machines[machine])
+    if libc.unshare(NEW_HOSTNAME):
+        raise OSError(ctypes.get_errno(), "unshare")
     socket.sethostname(f"machine{machine}")
     os.environ.update(settings_of(folder, machine), MASTER_ADDR=ADDRESSES[0])
     os.environ.update(LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(each))
     if fault:
         fault()
+
+
+def enter(machine):
+    """This process into the network of a machine."""
+    descriptor = os.open(f"/run/netns/{machine}", os.O_RDONLY)
+    if libc.setns(descriptor, NEW_NETWORK):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def settings_of(folder, machine):
@@ -213,3 +224,75 @@ def test_a_folder_that_machines_do_not_share_is_refused(run, tmp_path):
     for process in started:
         line = process.stderr.splitlines()[-1]
         assert "rank 1 on machine 1 does not see mine/r/.lock of rank 0; set output_dir to" in line
+
+
+@pytest.fixture
+def serve(machines, tmp_path):
+    """A function that starts the stand-in for a vLLM server on the second machine."""
+    servers = []
+
+    def start():
+        model = ROOT / "pods" / "tiny_policy"
+        log = tmp_path / "server.jsonl"
+        servers.append(vllm_server.start(ADDRESSES[1], model, log, lambda: enter(machines[1])))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+        server.join()
+
+
+@pytest.fixture
+def train(machines, tmp_path):
+    """A function that starts two processes on the first machine, sampling on the second."""
+
+    def inside():
+        enter(machines[0])
+        vllm_server.without_nccl(ADDRESSES[0])
+
+    keys = f"vllm_mode: server, vllm_server_host: {ADDRESSES[1]}, vllm_server_timeout: 2"
+    settings = [*SETTINGS, f"output_dir={tmp_path}", "engine=trl", f"trl={{{keys}}}"]
+    settings += ["lora.rank=null", "optimizer.learning_rate=0.001", "warm_up=true"]
+    return partial(two_ranks.start, tmp_path, *settings, fault=inside)
+
+
+def server_notes(folder, kind):
+    return [note for note in files.read_lines(folder / "server.jsonl") if note["kind"] == kind]
+
+
+def test_a_server_on_another_machine_samples_from_every_update(serve, train, tmp_path):
+    """Its log-probabilities of a fixed text change by each update, and are the checkpoints'."""
+    serve()
+    started = train("sampling.max_completion_length=40")  # enough for answers, and so for a signal
+    assert [process.end() for process in started] == [0, 0], started[0].stderr
+    gaps = [line["engine/logprob_gap"] for line in lines(tmp_path / "r")]
+    assert max(gaps) < 1e-5
+    seen = [note["logprobs"] for note in server_notes(tmp_path, "update")]
+    theirs = []
+    for checkpoint in checkpoints.find(tmp_path / "r")[:2]:  # after the third nothing is sampled
+        model = AutoModelForCausalLM.from_pretrained(checkpoint.path, dtype=torch.float32)
+        theirs.append(vllm_server.token_logprobs(model, vllm_server.PROBE))
+    assert np.abs(np.diff(np.array([seen[0], *theirs]), axis=0)).max(axis=1).min() > 0.01
+    np.testing.assert_allclose(seen[-2:], theirs, atol=1e-5)
+
+
+def test_a_server_that_is_gone_ends_the_run_with_its_checkpoint_and_it_resumes(
+    serve, train, tmp_path
+):
+    started = train()
+    assert [process.end() for process in started] == [1, 1]
+    assert "vLLM server can't be reached" in started[0].stderr.splitlines()[-1]
+    server = serve()
+    started = train("max_steps=40")
+    processes.wait_for(lambda: checkpoints.find(tmp_path / "r"), started)
+    server.kill()
+    assert [process.end(60) for process in started] == [1, 1]
+    last = checkpoints.find(tmp_path / "r")[-1]
+    line = started[0].stderr.splitlines()[-1]
+    assert "the vLLM server gave no answer" in line
+    assert line.endswith(f"last checkpoint: {last.path}")
+    serve()
+    started = train(f"max_steps={last.step + 1}")
+    assert [process.end() for process in started] == [0, 0], started[0].stderr
+    assert [line["step"] for line in lines(tmp_path / "r")] == [*range(1, last.step + 2)]
