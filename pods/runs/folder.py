@@ -128,8 +128,16 @@ class RunFolder:
         return start
 
     def refuse_unshared(self, start: Checkpoint | None) -> None:
-        """Raise UserError if a rank does not see the file that rank 0 sees: of `start`, or its
-        lock."""
+        """Raise UserError if a rank has another config than rank 0, where a shared folder may have
+        another path, or does not see the file that rank 0 sees: of `start`, or its lock."""
+        configs = ranks.gather([self.config.model_dump()])
+        for number, config in enumerate(configs):
+            different = changes(configs[0], config | {"output_dir": configs[0]["output_dir"]})
+            if different:
+                raise UserError(
+                    f"{ranks.name(number)} has other keys than rank 0: "
+                    f"{', '.join(different.values())}; type the same command on all machines"
+                )
         path = start.path / "meta.json" if start else self.path / ".lock"
         text = None
         with contextlib.suppress(OSError):

@@ -4,6 +4,7 @@ to anywhere else. Making them needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN); without
 """
 
 import ctypes
+import json
 import os
 import random
 import signal
@@ -224,6 +225,41 @@ def test_a_folder_that_machines_do_not_share_is_refused(run, tmp_path):
     for process in started:
         line = process.stderr.splitlines()[-1]
         assert "rank 1 on machine 1 does not see mine/r/.lock of rank 0; set output_dir to" in line
+
+
+def test_other_keys_on_a_machine_are_refused_by_name(run):
+    def mistyped():
+        if ranks.rank() == 1:
+            sys.argv += ["max_steps=4", "loss.beta=0.5"]
+
+    for process in run("loss.beta=0.25", fault=mistyped, codes=(2, 2)):
+        line = process.stderr.splitlines()[-1]
+        assert (
+            "rank 1 on machine 1 has other keys than rank 0: loss.beta (0.25 -> 0.5), max" in line
+        )
+
+
+def test_another_data_set_on_a_machine_is_refused_by_name(run, tmp_path):
+    """A relative file: each works in a folder of its own."""
+    for machine in (0, 1):
+        folder = tmp_path / f"rank{machine}"
+        folder.mkdir()
+        rows = [{"q": f"{i} plus 2", "a": i + 2 + machine} for i in range(40)]
+        (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = ["task=own", "task.source=mine.jsonl", "task.question=q", "task.answer=a"]
+    for process in run(*own, "evaluation.every_seconds=null", codes=(2, 2)):
+        line = process.stderr.splitlines()[-1]
+        assert "rank 1 on machine 1 does not have rank 0's questions of the train split" in line
+
+
+@pytest.mark.parametrize("family", ["-4", "-6"])
+def test_no_socket_leaves_the_machines(machines, family):
+    """They know no way but the cable between them."""
+    for name in machines:
+        listed = subprocess.check_output(["ip", "-n", name, family, "-json", "route"])
+        routes = json.loads(listed or "[]")
+        assert {(route["dev"], route.get("gateway")) for route in routes} <= {("cable", None)}
+        assert "default" not in {route["dst"] for route in routes}
 
 
 @pytest.fixture
