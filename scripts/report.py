@@ -7,12 +7,13 @@ The page needs no network. Methods are compared by plot.py and table.py.
 from pydantic import PositiveFloat
 
 from pods.config.command import command
-from pods.config.keys import Location, Name, Section
+from pods.config.keys import Location, Section, Text
+from pods.evaluation.lookup import find_run
 from pods.files import write_atomic
 
 
 class ReportConfig(Section):
-    run: Name
+    run: Text
     output_dir: Location
     results_dir: Location
     out_dir: Location
@@ -23,10 +24,10 @@ class ReportConfig(Section):
 def main(config: ReportConfig) -> None:
     from pods.figures import page  # pandas and matplotlib: --help waits for neither
 
-    folder = config.output_dir / config.run
-    sections = page.run_sections(folder, config.results_dir, config.max_megabytes)
-    out = config.out_dir / f"{config.run}.html"
-    write_atomic(out, page.page(f"PODS: {config.run}", sections))
+    run = find_run(config.run, config.output_dir)
+    sections = page.run_sections(config.output_dir / run, config.results_dir, config.max_megabytes)
+    out = config.out_dir / f"{run}.html"
+    write_atomic(out, page.page(f"PODS: {run}", sections))
     print(out)
 
 

@@ -14,9 +14,9 @@ from pydantic import PositiveInt
 from pods import files
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Location, Name, Section, Text, typed_as
+from pods.config.keys import Location, Section, Text, typed_as
+from pods.evaluation import lookup
 from pods.ranks import printable
-from pods.runs import rollout_log
 from pods.runs.results import run_order
 from rewards.tags import published_answer
 
@@ -27,7 +27,7 @@ Rollouts = list[dict[str, Any]]  # the records of a rollout log
 
 
 class InspectConfig(Section):
-    run: Name
+    run: Text
     question: Text | None
     most: PositiveInt
     output_dir: Location
@@ -36,7 +36,8 @@ class InspectConfig(Section):
 
 @command("inspect", InspectConfig)
 def main(config: InspectConfig) -> None:
-    rollouts = files.read_lines(rollout_log.find(config.output_dir, config.run))
+    config.run = lookup.find_run(config.run, config.output_dir)
+    rollouts = files.read_lines(config.output_dir / config.run / "rollouts.jsonl.gz")
     answers = completions(config.results_dir / config.run)
     if config.question is not None:
         show_question(config, rollouts, answers)

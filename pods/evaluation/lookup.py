@@ -1,4 +1,4 @@
-"""Runs on the disk, and the checkpoint of a run that chat.py and export.py name."""
+"""The runs on the disk that a command names, and the checkpoint for chat.py and export.py."""
 
 import fnmatch
 import re
@@ -49,15 +49,20 @@ def known_runs(output_dir: Path) -> list[str]:
     return sorted((path.parents[1].name for path in paths), key=run_order)
 
 
+def find_run(pattern: str, output_dir: Path) -> str:
+    """The name of the only run that `run` names or matches. Raises UserError."""
+    names = runs([pattern], output_dir)
+    if len(names) > 1:
+        raise UserError(f"run={pattern}: matches {', '.join(names)}; name one")
+    return names[0]
+
+
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
     the run becomes its name. Raises UserError before a model loads."""
     if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
         raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
-    names = runs([config.run], config.output_dir)
-    if len(names) > 1:
-        raise UserError(f"run={config.run}: matches {', '.join(names)}; name one")
-    config.run = names[0]
+    config.run = find_run(config.run, config.output_dir)
     folder = config.output_dir / config.run
     training = load_config(folder / SAVED).moved(config.model_path)
     step = config.checkpoint.removeprefix("checkpoint-")

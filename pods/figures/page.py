@@ -18,8 +18,6 @@ from jinja2 import Template
 
 from pods import files
 from pods.clock import STEP_PHASES
-from pods.config.errors import UserError
-from pods.config.mistakes import nearest
 from pods.figures import drawing
 from pods.files import JsonObject
 from pods.runs import results
@@ -36,9 +34,6 @@ def page(title: str, sections: list[PageSection]) -> str:
 
 def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[PageSection]:
     """Curves, seconds, config and rollouts of a run, as far as its folder has the files."""
-    if not folder.is_dir():
-        names = nearest(folder.name, sorted(path.name for path in folder.parent.glob("*/")))
-        raise UserError(f"run={folder.name}: no folder {folder}; output_dir has {names}")
     sections = step_sections(folder, results_dir)
     paths = (folder / ".hydra" / "config.yaml", folder / "meta.json")
     texts = [(path.name, path.read_text()) for path in paths if path.is_file()]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pods.config.errors import UserError
-from pods.config.mistakes import nearest
 from pods.files import JsonObject, named_errors, write_through
 
 if TYPE_CHECKING:
@@ -61,12 +59,3 @@ def records(number: int, step: "Record", texts: str) -> Iterator[JsonObject]:
 def short(values: np.ndarray) -> list[float]:
     """Floats with the digits that float32 has: 1.2, not 1.2000000476837158."""
     return [float(str(value)) for value in np.asarray(values, dtype=np.float32)]
-
-
-def find(output_dir: Path, run: str) -> Path:
-    """The rollout log of a run; without one UserError names those that have one."""
-    path = output_dir / run / "rollouts.jsonl.gz"
-    if path.is_file():
-        return path
-    runs = sorted(rollout_log.parent.name for rollout_log in output_dir.glob("*/rollouts.jsonl.gz"))
-    raise UserError(f"run={run}: no rollout log {path}; runs with one: {nearest(run, runs)}")

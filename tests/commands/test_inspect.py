@@ -46,6 +46,11 @@ def test_prompts_without_signal_and_wrong_answers(capsys):
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("name", ["checkpoints/r", "run=checkpoints/r"])
+def test_a_run_is_named_as_the_shell_completes_it(capsys, name):
+    assert "r: 3 questions in 5 visits" in printed(capsys, INSPECT, name).out
+
+
 def test_a_question_through_all_checkpoints(capsys):
     out = printed(capsys, INSPECT, "run=r", "question=9").out
     places = [line for line in out.splitlines() if line.startswith("checkpoint-")]
@@ -82,8 +87,8 @@ def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["run=absent"], "run=absent: no rollout log"),
-        (["run=../r"], "run=../r: must be a folder name"),
+        (["run=absent"], "run=absent: no such run in output_dir=checkpoints; it has r"),
+        (["run=../r"], "run=../r: no such run"),
         (["run=r", "question=never asked"], "question=never asked: no question of run=r has this"),
         (["run=r", "most=0"], "most=0: must be greater than 0"),
     ],

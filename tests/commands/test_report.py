@@ -119,7 +119,8 @@ def test_a_long_rollout_log_is_thinned_to_steps_that_include_the_last():
 def test_a_long_run_is_drawn_by_means_of_its_steps(monkeypatch):
     """Every evaluation stays; the table of seconds counts every step, and the page says it."""
     run = Path("checkpoints/long")
-    run.mkdir()
+    (run / ".hydra").mkdir(parents=True)
+    (run / ".hydra" / "config.yaml").write_text("{}")
     lines = [{"step": k, "train_seconds": k, "entropy": k % 7} for k in range(1, 4004)]
     lines[998] |= {"eval/accuracy": 0.25}
     lines[-1] |= {"eval/accuracy": 0.75}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from pods import files
-from pods.config.errors import UserError
 from pods.runs import rollout_log
 from tests.steps import step_of
 from tests.unit.test_files import of, record
@@ -44,16 +43,6 @@ def test_what_is_written_is_read(tmp_path):
     }
     others = [(r["kept"], r["advantages"], r["total"]) for r in records[1:3]]
     assert others == [([1, 2], [0.0, 0.5], [1.0] * 3), ([0], [1.0], [0.5])]
-
-
-def test_a_run_without_a_rollout_log_is_told_those_that_have_one(tmp_path):
-    for run in ("a-grpo", "a-pods"):
-        (tmp_path / run).mkdir()
-        write(tmp_path / run / "rollouts.jsonl.gz", 1)
-    (tmp_path / "a-bods").mkdir()
-    assert rollout_log.find(tmp_path, "a-pods") == tmp_path / "a-pods" / "rollouts.jsonl.gz"
-    with pytest.raises(UserError, match=r"^run=a-bods: no rollout log .*runs with one: a-pods$"):
-        rollout_log.find(tmp_path, "a-bods")
 
 
 @pytest.mark.parametrize(("texts", "with_text"), [("all", 3), ("first", 1), ("none", 0)])
