@@ -18,19 +18,12 @@ import yaml
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from pods.config import sweeps
-from pods.config.command import CONFIG_DIR, command
+from pods.config.command import CONFIG_DIR, command, load_config
 from pods.config.errors import RunFailed, UserError
-from pods.config.keys import (
-    FUNCTION,
-    Location,
-    Section,
-    Text,
-    listed,
-    typed_as,
-    typed_list,
-    with_quotes,
-)
+from pods.config.functions import code_of
+from pods.config.keys import Location, Section, Text, listed, typed_as, typed_list, with_quotes
 from pods.config.paths import SUITE, as_typed
+from pods.evaluation.lookup import SAVED
 from pods.figures.figure import ACCURACIES
 
 FRESH = 5  # seeds in the commands that are printed
@@ -63,9 +56,8 @@ def main(config: BestConfig) -> None:
         for label, setting in compared.items()
     }
     commands = [f"uv run train.py -m {shlex.join(words)}" for words in fresh.values()]
-    commands += results_of(
-        config, fresh, trust=any(names_code(s.config) for s in compared.values())
-    )
+    saved = [load_config(config.output_dir / s.runs[0] / SAVED) for s in compared.values()]
+    commands += results_of(config, fresh, trust=any(map(code_of, saved)))
     close = selection.not_told_apart(best, others)
     if config.as_json:
         content = {"best": best.facts(), "others": [other.facts() for other in others]}
@@ -113,16 +105,6 @@ def overrides(config: BestConfig, run: str) -> list[str]:
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror}); set output_dir") from None
     return [word for word in typed if not re.match(r"\+*(seed|hydra\b.*)=", word)]
-
-
-def names_code(config: dict[str, Any]) -> bool:
-    """Whether an evaluation of a run with this flat config runs a file of the user's."""
-    values = [
-        value
-        for key, value in config.items()
-        if key == "task.gold" or key.startswith("rewards.functions.")
-    ]
-    return any(FUNCTION in str(value) for value in values)
 
 
 def results_of(config: BestConfig, fresh: dict[str, list[str]], trust: bool) -> list[str]:

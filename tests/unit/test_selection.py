@@ -1,5 +1,6 @@
 """scripts/best.py: a setting is chosen by validation questions, and reported by fresh seeds."""
 
+import functools
 import json
 import re
 import shlex
@@ -9,9 +10,15 @@ import yaml
 
 from pods.config import sweeps
 from pods.figures import selection
+from tests.fake_run import quickstart_config
 from tests.figures import facts_file, printed, refused, run_file
 
 BEST = "scripts/best.py"
+
+
+@functools.cache
+def quickstart_dump():
+    return quickstart_config().model_dump()
 
 
 def run_of(folder, name, seed, accuracy, typed=(), dataset="gsm8k.validation", **train):
@@ -20,6 +27,9 @@ def run_of(folder, name, seed, accuracy, typed=(), dataset="gsm8k.validation", *
     facts_file(folder, f"{name}-seed{seed}", seed=seed, **train)
     hydra = folder / "runs" / f"{name}-seed{seed}" / ".hydra"
     hydra.mkdir(parents=True)
+    saved = quickstart_dump()
+    saved["rewards"]["functions"] = train.get("rewards", {}).get("functions", {})
+    (hydra / "config.yaml").write_text(json.dumps(saved))
     (hydra / "overrides.yaml").write_text(yaml.safe_dump([*typed, f"seed={seed}"]))
 
 
@@ -88,16 +98,20 @@ def test_the_settings_of_a_sweep_are_labelled_by_what_tells_them_apart(sweep, tm
     assert [one.label for one in selection.read(tmp_path, ["grpo-*"])] == ["grpo"]
 
 
-def test_a_sweep_with_an_own_reward_and_without_grpo(sweep, tmp_path, capsys):
-    """Its evaluation runs the user's file; that there is no baseline is said."""
+@pytest.mark.parametrize(
+    ("code", "trust"), [("my.py:close", True), ("pods/tasks/arithmetic.py:steps", False)]
+)
+def test_a_sweep_with_an_own_reward_and_without_grpo(sweep, tmp_path, capsys, code, trust):
+    """Its evaluation runs the user's file, if it is none of the suite's; that there is no baseline
+    is said."""
     for seed in range(3):
-        own = {"rewards": {"functions": {"close": "my.py:close"}}, "algorithm": "thin"}
+        own = {"rewards": {"functions": {"close": code}}, "algorithm": "thin"}
         run_of(tmp_path, "own", seed, 0.9, ["algorithm=thin"], **own)
         run_of(tmp_path, "other", seed, 0.1, ["algorithm=dapo"], algorithm="dapo")
     out, err = printed(capsys, BEST, "runs=[own-*,other-*]", *sweep[1:])
     train, evaluate, _ = out.splitlines()[-3:]
     assert "algorithm=thin" in train
-    assert evaluate.endswith(" trust_code=true")
+    assert evaluate.endswith(" trust_code=true") == trust
     assert "baseline=null" in err
 
 
