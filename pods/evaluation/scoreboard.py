@@ -48,7 +48,7 @@ def lines(store: Store, target: Target, by_task: dict[str, Any]) -> list[Line]:
                 line["greedy %"] = spread(greedy["rewards"][grader]["correct"])
             shares = details | metrics  # format and clipped are of every grader
             by_k = [name for name in metrics if name.startswith("pass@") and name != "pass@1"]
-            for name in ("both", "format", "clipped", "alike", *by_k[-1:]):
+            for name in ("both", "format", "clipped", "unanimous", *by_k[-1:]):
                 if name in shares:
                     line[f"{name} %"] = f"{100 * shares[name]['mean']:.1f}"
             line["tokens"] = f"{details['tokens']['mean']:.1f}"

@@ -115,7 +115,7 @@ def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> 
         if k <= repeats:
             metrics[f"pass@{k}"] = pass_at_k(correct, k)
     if repeats > 1:  # a group of as many rollouts has no signal
-        metrics["alike"] = (np.ptp(correct, axis=1) == 0).astype(float)
+        metrics["unanimous"] = (np.ptp(correct, axis=1) == 0).astype(float)
     return {name: interval(values) for name, values in metrics.items()}
 
 

@@ -30,8 +30,8 @@ def test_the_published_entry_and_our_details_are_of_every_repeat():
     assert entry.examples[1] == example | {"correct": "False", "format_correct": "True"}
     graded = details.pop("rewards")
     means = {grader: {key: x["mean"] for key, x in row.items()} for grader, row in graded.items()}
-    of_v2 = {"correct": 0.5, "both": 1 / 3, "pass@2": (1 + 2 / 3) / 2, "alike": 0}
-    of_strict = {"correct": 0.5, "both": 1 / 6, "pass@2": 0.5, "alike": 1}
+    of_v2 = {"correct": 0.5, "both": 1 / 3, "pass@2": (1 + 2 / 3) / 2, "unanimous": 0}
+    of_strict = {"correct": 0.5, "both": 1 / 6, "pass@2": 0.5, "unanimous": 1}
     assert means == {"v2": pytest.approx(of_v2), "strict": pytest.approx(of_strict)}
     assert (details["questions"], details["repeats"]) == (2, 3)
     of_all = [details[name]["mean"] for name in ("format", "tokens", "clipped")]
