@@ -70,7 +70,9 @@ def test_the_model_ends_a_turn_and_pads_with_another_token():
 
 @real
 def test_a_trial_measures_an_engine_that_agrees_with_the_trainer(tmp_path):
-    report = processes.run(tmp_path, *STEPS, "trial=true").stdout
+    short = ["prompts_per_step=1", "rollouts_per_prompt=4", "sampling.max_prompt_length=64"]
+    keys = [*STEPS, *short, "sampling.max_completion_length=8", "trial=true"]
+    report = processes.run(tmp_path, *keys).stdout
     gap = re.search(r"engine/logprob_gap +(\S+)", report)
     assert float(gap[1]) < 1e-3  # nats
 
