@@ -24,7 +24,7 @@ from pods.config.functions import code_of
 from pods.config.keys import Location, Section, Text, listed, typed_as, typed_list, with_quotes
 from pods.config.paths import SUITE, as_typed
 from pods.evaluation.lookup import SAVED
-from pods.figures.figure import ACCURACIES
+from pods.figures.figure import ACCURACIES, with_folders
 
 FRESH = 5  # seeds in the commands that are printed
 
@@ -43,7 +43,8 @@ class BestConfig(Section):
 def main(config: BestConfig) -> None:
     from pods.figures import selection  # pandas: --help does not wait for it
 
-    settings = selection.choose_among(config.results_dir, config.runs, config.metric)
+    runs = with_folders(config.runs, config.output_dir)
+    settings = selection.choose_among(config.results_dir, runs, config.metric)
     best, *others = settings
     baseline = baseline_of(config, settings)
     compared = {"baseline": baseline, "best": best}

@@ -143,6 +143,7 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             by_time = isinstance(every, float) and isinstance(end, float)
             if not by_time or measured[1] < every / 2:  # all ended before the first point
                 every, end = measured
+                print("points: those of the slowest run; set figure.grid_seconds", file=sys.stderr)
             end = end or figure.budget_seconds
             dataset = only_dataset(paths) or train.get("task.name", figure.dataset)
             return {
@@ -224,7 +225,8 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
         if key.startswith("scored."):
             warn(f"{name}: methods differ in {key}: {parts}")
     used = [(method.label, method.runs) for method in present]
-    for line in selection.warnings(folder, used):
+    lines = selection.warnings(folder, used)
+    for line in lines or selection.tuned([(one.label, one.settings) for one in present]):
         warn(f"{name}: {line}")
     for label, method in methods.items():
         if method is None:

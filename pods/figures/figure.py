@@ -2,13 +2,15 @@
 
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, PositiveFloat, PositiveInt, model_validator
 
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Share, Text, listed
+from pods.config.paths import runs_of
 from pods.runs.results import GREEDY
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
@@ -128,6 +130,11 @@ def unlabelled(runs: Any) -> Any:
     return {"": runs} if isinstance(runs, str) else runs
 
 
+def with_folders(runs: list[str], output_dir: Path) -> list[str]:
+    """The patterns; the name of a sweep's folder in output_dir gets its path."""
+    return [str(output_dir / name) if runs_of(output_dir / name) else name for name in runs]
+
+
 class FigureConfig(Section):
     """The keys that the commands share."""
 
@@ -135,9 +142,17 @@ class FigureConfig(Section):
     runs: Annotated[
         dict[Text, Annotated[list[Text], BeforeValidator(listed)]], BeforeValidator(unlabelled)
     ]
+    output_dir: Location
     results_dir: Location
     metric: Text | None
     dataset: Text | None
+
+    @model_validator(mode="after")
+    def find_sweeps(self) -> "FigureConfig":
+        self.runs = {
+            label: with_folders(names, self.output_dir) for label, names in self.runs.items()
+        }
+        return self
 
     def applied(self, figure: Figure) -> Figure:
         """The figure with the metric and the data set of the command line."""

@@ -184,6 +184,29 @@ def chosen_among(results_dir: Path) -> set[str]:
         raise UserError(f"{results_dir / FILE}: cannot be read; remove it") from None
 
 
+def tuned(methods: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+    """A line for the methods that differ in keys of the optimiser only: of these one wants the
+    best, which is no result. methods: label, settings of a run."""
+    groups: dict[str, list[str]] = {}
+    for label, settings in methods:
+        others = {
+            key: value
+            for key, value in settings.items()
+            if not key.startswith(("optimizer.", "scored.", "git_commit"))
+            and key not in ("seed", "run")
+            and not key_has("private", key)
+        }
+        if "seed" in settings:  # published runs have no config
+            groups.setdefault(json.dumps(others, sort_keys=True), []).append(label)
+    return [
+        f"{', '.join(labels)} differ in keys of the optimiser only: the best of them is chosen by "
+        "these scores, which are too high for it; scripts/best.py chooses by validation questions "
+        "and trains fresh seeds"
+        for labels in groups.values()
+        if len(labels) > 1
+    ]
+
+
 def warnings(results_dir: Path, methods: Iterable[tuple[str, list[str]]]) -> list[str]:
     """A line for each method with runs that its setting was chosen among; methods: label, runs."""
     known = chosen_among(results_dir)

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import set_seed
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     TrainerCallback,
@@ -370,7 +372,9 @@ def run(loop: RunCallback) -> None:
         best = f"; best on validation: {saves.best['checkpoint']}" if saves.best else ""
         end = f"{saves.step} steps in {loop.clock.train_seconds:.1f} s of training{best}"
         if not loop.stop.signal:
-            print(f"{config.run}: {end}; next: {as_typed(sweeps.evaluation_of([config]))}")
+            next_command = f"; next: {as_typed(sweeps.evaluation_of([config]))}"
+            in_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
+            print(f"{config.run}: {end}{'' if in_sweep else next_command}")  # a sweep has its own
         else:
             name = signal.Signals(loop.stop.signal).name
             cause = "Ctrl-C" if name == "SIGINT" else name

@@ -64,6 +64,7 @@ def test_a_sweep_again_skips_finished_runs_and_resumes_others(tmp_path):
     assert jobs[1].startswith(f"job 2: run={names[1]} (")
     lines = first.stdout.splitlines()
     assert "sweep: 2 of 2 jobs done" in lines
+    assert first.stdout.count("next: ") == 1, "of the sweep, not of each job"
     sweep = re.fullmatch(r"next: uv run evaluate_run.py run=(checkpoints/sweep-\S+)", lines[-2])[1]
     assert (tmp_path / sweep / "runs.txt").read_text().split() == names
     assert lines[-1] == f"then: uv run scripts/table.py runs={sweep}"

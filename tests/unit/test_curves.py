@@ -128,7 +128,13 @@ def test_a_single_arm_is_drawn_by_sampled_and_by_greedy_completions(tmp_path):
 
 
 def of_command(**keys):
-    values = {"runs": {}, "results_dir": "", "metric": None, "dataset": None} | keys
+    values = {
+        "runs": {},
+        "output_dir": "",
+        "results_dir": "",
+        "metric": None,
+        "dataset": None,
+    } | keys
     return curves.figures(FigureConfig(**values))
 
 

@@ -128,6 +128,25 @@ def test_a_figure_with_runs_of_the_sweep_says_so(sweep, tmp_path, capsys):
     assert "chosen among" not in printed(capsys, *table, "runs={A: [fresh-*]}").err
 
 
+def test_a_table_of_rates_says_that_the_best_of_them_is_no_result(sweep, tmp_path, capsys):
+    keys = [f"results_dir={tmp_path}", "figure=gsm8k_main", "dataset=gsm8k.validation"]
+    table = ("scripts/speedup.py", *keys)  # of the tables the quickest
+    rates = printed(capsys, *table, "runs={G: [grpo-*], A: [pods-1e-3-*], B: [pods-2e-3-*]}").err
+    assert "A, B differ in keys of the optimiser only" in rates
+    methods = printed(capsys, *table, "runs={A: [grpo-*], B: [pods-2e-3-*]}").err
+    assert "of the optimiser only" not in methods
+
+
+def test_a_sweep_is_found_by_the_name_of_its_folder(sweep, tmp_path, capsys):
+    names = [f"{method}-seed{seed}" for method in ("grpo", "pods-2e-3") for seed in range(3)]
+    (tmp_path / "runs" / "sweep-x").mkdir()
+    (tmp_path / "runs" / "sweep-x" / "runs.txt").write_text("\n".join(names))
+    result = json.loads(printed(capsys, BEST, "runs=sweep-x", *sweep[1:], "json=true").out)
+    assert result["best"]["runs"] == names[3:]
+    keys = ["dataset=gsm8k.validation", *sweep[1:]]
+    assert "runs: gsm8k.val" in printed(capsys, "scripts/speedup.py", "runs=sweep-x", *keys).err
+
+
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
