@@ -120,13 +120,15 @@ class TrlAdapter(trl.GRPOTrainer):
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not inputs:
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        corrects = "importance_sampling_ratio" in inputs  # else TRL's own engine is in use, or none
+        # Read for the correction only, but that with it Unsloth computes a prompt again for each of
+        # its completions.
+        corrects = self.vllm_importance_sampling_correction and "sampling_per_token_logps" in inputs
         logs = self._metrics
         filled = "rows_counted" in inputs
         unlogged = filled and not any(ranks.gather([bool(counted_tokens(inputs).any())]))
         if unlogged or "unlogged" in inputs:
             logs = {"train": defaultdict(list)}  # what TRL logs of no rows is 0, and left out
-        with changed(self, use_vllm=self.use_vllm or corrects, _metrics=logs):
+        with changed(self, use_vllm=corrects, _metrics=logs):
             return super().compute_loss(model, inputs, *args, **kwargs)
 
     def _get_per_token_logps_and_entropies(
@@ -178,7 +180,7 @@ class TrlAdapter(trl.GRPOTrainer):
             self.args.lean_update
             and not (self.args.gradient_checkpointing or base.is_gradient_checkpointing)
             and not self.is_fsdp_enabled  # which may recompute, too
-            and not trl.GRPOTrainer.__name__.startswith("Unsloth")
+            and not is_unsloths()
             and not (self._is_vlm or self.aux_loss_enabled or self.args.use_liger_kernel)
             and base.is_backend_compatible()
             and config._attn_implementation == "sdpa"
@@ -219,7 +221,7 @@ class TrlAdapter(trl.GRPOTrainer):
             # TRL takes whatever does not end with the tokenizer's own end token for truncated.
             mask_truncated_completions=False,
             # TRL corrects for the engine that gave log-probabilities only with it, whichever it is.
-            use_vllm=self.use_vllm or corrects,
+            use_vllm=corrects,
         ):
             rows = [{"prompt": prompt} for prompt in prompts]
             names = sorted(self._pending_metrics)  # TRL logs their means
@@ -401,8 +403,7 @@ class TrlAdapter(trl.GRPOTrainer):
     def may_recompute(self) -> bool:
         """Whether gradient_checkpointing can change after loading; Unsloth's loader sets it."""
         model = self.accelerator.unwrap_model(self.model)
-        is_unsloth = trl.GRPOTrainer.__name__.startswith("Unsloth")
-        return model.supports_gradient_checkpointing and not is_unsloth
+        return model.supports_gradient_checkpointing and not is_unsloths()
 
     @contextmanager
     def recomputation(self, on: bool) -> Iterator[None]:
@@ -435,7 +436,8 @@ class TrlAdapter(trl.GRPOTrainer):
     def forget_refused_packing(self) -> None:
         """Let real rollouts decide again: Unsloth's self-check refused tokens that nobody
         sampled."""
-        notes = {k: v for k, v in vars(self.model).items() if k.startswith("_unsloth_seq_packing")}
+        checked = ("_unsloth_seq_packing", "_unsloth_prefix_grouper")
+        notes = {k: v for k, v in vars(self.model).items() if k.startswith(checked)}
         refused = any(value is False or "unsafe" in name for name, value in notes.items())
         for name in notes if refused else ():
             delattr(self.model, name)
@@ -444,6 +446,11 @@ class TrlAdapter(trl.GRPOTrainer):
         """Whether Unsloth's update packs a micro-batch into one sequence; empty elsewhere."""
         packed = getattr(self.model, "_unsloth_seq_packing_grad_ok", None)
         return {} if packed is None else {"update/packed": float(packed)}
+
+
+def is_unsloths() -> bool:
+    """Whether Unsloth has rewritten TRL's trainer."""
+    return trl.GRPOTrainer.__name__.startswith("Unsloth")
 
 
 class Sampler(Protocol):

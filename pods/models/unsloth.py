@@ -23,8 +23,6 @@ UNSLOTH_DEFAULT_SEQUENCES = 256
 ENVIRONMENT = {
     # Unsloth would report usage to the hub, and wait up to 120 s if it does not answer.
     "UNSLOTH_DISABLE_STATISTICS": "1",
-    # Else engine=vllm and engine=unsloth would train with different kernels.
-    "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
     # It asks vLLM for its messages, which go to stdout; warnings still go to stderr.
     "VLLM_CONFIGURE_LOGGING": "0",
 }

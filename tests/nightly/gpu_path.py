@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import os
 import sys
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
@@ -43,7 +44,7 @@ PARAMS = (
     "detokenize",
     "seed",
 )
-NAMES = [  # in Unsloth's trainer: what trl_adapter.py reads, and what turns off other kernels
+NAMES = [  # in Unsloth's trainer: what trl_adapter.py reads, and what turns off prefix grouping
     "_unsloth_seq_packing_grad_ok",
     "_unsloth_seq_packing_grad_unsafe_T",
     "UNSLOTH_GRPO_PREFIX_GROUPER",
@@ -305,6 +306,50 @@ def notebook(folder):
     }
 
 
+def merges():
+    """Whether Unsloth merges rollouts, by what pods.models.unsloth sets its variable to."""
+    from unsloth_zoo import vllm_utils
+
+    found = {}
+    for value in ("0", "1"):
+        os.environ["UNSLOTH_VLLM_MERGED_ROLLOUT"] = value
+        found[value] = vllm_utils._merged_rollout_mode()
+    os.environ["UNSLOTH_VLLM_MERGED_ROLLOUT"] = "0"
+    return found
+
+
+def layouts(folder):
+    """Of each micro-batch of a step with two prompts: the groups that Unsloth would compute with
+    one prompt each, the tokens of this layout, and what they should be."""
+    from unsloth.utils.prefix_grouper import build_group_layout
+    from unsloth_zoo import rl_replacements as zoo
+
+    keys = ["micro_batch_size=4", "engine=trl", f"output_dir={folder}"]
+    config = compose(*SIZES, *keys, "max_steps=1", "sampling.max_completion_length=24")
+    config.backend = "unsloth"
+    policy = policy_as_unsloth_loads_it(config)
+    trainer, _ = trainer_of(config, policy, folder)
+    pad, found, compute_loss = policy.tokenizer.pad_token_id, [], trainer.compute_loss
+
+    def noted(model, inputs, *args, **keys):
+        keep = inputs["completion_ids"].shape[1]
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        left = zoo.calculate_pad_tokens_in_prompt(ids, keep, pad)
+        packed = zoo.left_pack_padding(ids, pad)
+        layout = build_group_layout(
+            packed, keep, pad, trainer.num_generations, left, apply_tokr_gate=False
+        )
+        prompt = int(inputs["prompt_mask"][0].sum())
+        completions = int(inputs["completion_mask"].sum())
+        tokens = layout and layout.flat_ids.shape[1]
+        found.append([layout and layout.signature, tokens, prompt + completions])
+        return compute_loss(model, inputs, *args, **keys)
+
+    trainer.compute_loss = noted
+    trainer.train()
+    return found
+
+
 def training(folder, correction):
     """Three steps; uncorrected, the third again from the checkpoint of the second."""
     folder.mkdir()
@@ -434,5 +479,7 @@ def unsloth_alone(folder):
         "missing_names": [name for name in NAMES if name not in source],
         "notebook": notebook(folder / "notebook"),
         "four_bit": four_bit(),
+        "layouts": layouts(folder / "layouts"),
+        "merges": merges(),
         "settings": engine_settings(folder),
     }

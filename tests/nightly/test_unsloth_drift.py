@@ -177,6 +177,17 @@ def test_a_run_with_8_bit_moments_resumes_exactly(sides):
     assert sides["unsloth"]["training"][False]["resumed_differs_by"] == 0
 
 
+def test_each_micro_batch_of_m_rows_is_a_group_with_one_prompt(sides):
+    """Unsloth's prefix grouping computes the prompt of such a group once, on a card."""
+    layouts = sides["unsloth"]["layouts"]
+    assert [signature for signature, *_ in layouts] == [[1, [4]]] * 2
+    assert all(tokens == expected for _, tokens, expected in layouts)
+
+
+def test_rollouts_are_merged_where_our_key_says_so(sides):
+    assert sides["unsloth"]["merges"] == {"0": None, "1": "all"}
+
+
 def test_podstrainer_alone_trains_on_unsloths_engine_as_in_a_notebook(sides):
     """n = 8 are sampled and m = 4 trained on of each of two prompts, a new adapter every step. A
     PeftModel with beta > 0 resumes: Unsloth removes TRL's second adapter, so that a checkpoint has

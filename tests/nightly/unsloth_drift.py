@@ -67,6 +67,7 @@ def import_rewritten(folder):
 
     os.environ.update(ENVIRONMENT, UNSLOTH_ALLOW_CPU="1", TORCHDYNAMO_DISABLE="1")
     os.environ["UNSLOTH_COMPILE_LOCATION"] = f"{folder}/compiled"  # else the working folder
+    os.environ["UNSLOTH_GRPO_PREFIX_GROUPER"] = "0"  # its attention needs a card
     # No autocast: it would give a float32 model fp16 here.
     os.environ.update(ACCELERATE_MIXED_PRECISION="no", UNSLOTH_MIXED_PRECISION="bfloat16")
     sys.meta_path.insert(0, NoKernels())

@@ -106,6 +106,29 @@ def test_a_layer_of_the_adapter_that_the_model_lacks_is_named(target):
         policy_of(config)
 
 
+@pytest.mark.parametrize(
+    ("correction", "logprobs", "expected"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_a_loss_has_use_vllm_where_it_corrects_whichever_the_engine_is(
+    monkeypatch, correction, logprobs, expected
+):
+    """Unsloth's own engine sets it, and with it a prompt is computed for each completion; without
+    it Unsloth's loss, whose batch has no importance_sampling_ratio, does not correct."""
+    key = f"trl.vllm_importance_sampling_correction={correction}"
+    trainer = build(["engine=transformers", key], dataset=rows())
+    seen = []
+    monkeypatch.setattr(
+        trl.GRPOTrainer, "compute_loss", lambda self, *_, **__: seen.append(self.use_vllm)
+    )
+    batch = {"sampling_per_token_logps": torch.zeros(1, 1)} if logprobs else {"prompt_ids": 0}
+    for use_vllm in (False, True):
+        trainer.use_vllm = use_vllm
+        trainer.compute_loss(trainer.model, batch)
+        assert trainer.use_vllm == use_vllm
+    assert seen == [expected] * 2
+
+
 def test_trl_samples_without_what_the_models_generation_config_would_add(capsys):
     config = compose(*SHORT, "engine=trl")
     policies = [policy_of(config) for _ in range(2)]

@@ -21,7 +21,6 @@ from tests.unit.test_trainer import build, callback_of, rows
 
 DEFAULTS = {
     "UNSLOTH_DISABLE_STATISTICS": "1",
-    "UNSLOTH_GRPO_PREFIX_GROUPER": "0",
     "VLLM_CONFIGURE_LOGGING": "0",
 }
 TINY = PACKAGE / "tiny_policy"

@@ -48,6 +48,7 @@ def test_it_has_the_longest_lengths_and_leaves_no_trace(engine):
     set_seed(trainer.args.seed, device_specific=True)  # from which the trainer starts
     before = [torch.get_rng_state(), *(weight.detach().clone() for weight in model.parameters())]
     model._unsloth_seq_packing_grad_ok, model._unsloth_seq_packing_nograd_unsafe_T = False, 9
+    model._unsloth_prefix_grouper_grad_unsafe = {(1, (8,))}
     warm_up(trainer, compose(*SETTINGS), lambda name: nullcontext())
     after = [torch.get_rng_state(), *(weight.detach() for weight in model.parameters())]
     torch.testing.assert_close(after, before, rtol=0, atol=0)
