@@ -1,4 +1,6 @@
-"""Schemas, free keys, saved configs, and what is imported before a check."""
+"""Schemas, free keys, saved configs, and what is imported before a check.
+
+It alone guards, by new interpreters: what a check, the light modules and their tests import."""
 
 import os
 import re
@@ -186,8 +188,7 @@ HEAVY = MODELS | {"datasets", "scipy", "matplotlib"}
         ("train, evaluate_run", {*HEAVY, "pandas"}),  # before a config is checked
         ("pods.training.check", HEAVY),
         ("train, pods.engines.choose, pods.models.unsloth", {"trl", "transformers", "peft"}),
-        (", ".join(LIGHT), MODELS),
-        (", ".join(f"tests.unit.test_{name}" for name in LIGHT_TESTS), MODELS),
+        (", ".join([*LIGHT, *(f"tests.unit.test_{name}" for name in LIGHT_TESTS)]), MODELS),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(names, absent):
