@@ -164,8 +164,8 @@ def compare(
 
 
 def run(config: BoardConfig, wanted: list[Training]) -> Results:
-    """Their results; those that are not stored are trained, `jobs` at a time. After an error no
-    further one starts."""
+    """The results of these trainings. Those without a stored result are trained, `jobs` at a time;
+    after an error no further one starts."""
     results = stored(config)
     missing = [training for training in wanted if training not in results]
     for training in {training.arm: training for training in missing}.values():

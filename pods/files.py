@@ -99,8 +99,8 @@ def sync_folder(path: Path) -> None:
 
 
 def append(path: Path, record: JsonObject) -> None:
-    """Add a line of JSON to a file, and wait until it is on the disk. What a kill left of a line
-    gets an end first: it cannot be read, but spoils no other. Raises OSError."""
+    """Add a line of JSON to a file, and wait until it is on the disk. A line that a kill has torn
+    is ended first, so that it does not spoil the new one. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with named_errors(path), open(path, "a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # what another process has half written is not torn

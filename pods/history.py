@@ -24,8 +24,8 @@ def remember(history: History, visits: Iterable[tuple[Prompt, Visit]]) -> None:
 
 
 def streak(history: Visits, prompt: Prompt) -> tuple[bool, int]:
-    """Whether the latest visit was all correct, and how many of the latest visits in a row ended
-    alike without signal; 0 after a visit with signal, and before the first."""
+    """Whether the latest visit was all correct, and how many visits in a row, up to the latest, had
+    that outcome without signal; 0 if the latest had signal, or if there is none."""
     newest_first = history.get(prompt, [])[::-1]
     solved = bool(newest_first) and newest_first[0].correct == 1
     count = 0
@@ -44,7 +44,7 @@ def exploration(
     targets: dict[bool, float],
 ) -> dict[bool, float]:
     """GRESO's p of the easy (True) and the hard (False) questions, which is `start` before the
-    newest 1,000 steps: a change in an earlier one plays no part."""
+    newest 1,000 steps: earlier steps have no effect."""
     by_step = visits_by_step(history, GRESO_STEPS)
     p = dict.fromkeys(targets, start)
     for number in sorted(by_step)[-GRESO_STEPS:]:
@@ -57,8 +57,8 @@ def exploration(
 
 
 def visits_by_step(history: Visits, steps: int) -> dict[int, Counter[bool | None]]:
-    """Of at least the newest `steps` steps how many visits were all correct (True), how many others
-    had no signal (False), and the rest (None). A long history is not read to its beginning."""
+    """For at least the newest `steps` steps: how many visits were all correct (True), had no signal
+    otherwise (False), or had signal (None). Older steps of a long history are not read."""
     newest = max((visits[-1].step for visits in history.values() if visits), default=0)
     span = steps  # several updates on one generation leave gaps between the numbers
     while True:

@@ -102,8 +102,8 @@ class Driver:
         )
 
     def selection(self, value: object, batch: Batch | None, step: Step) -> Selection:
-        """What the algorithm returned, checked and in ascending order, with advantages; where TRL's
-        own stand, by prompt and without."""
+        """The algorithm's selection, checked and in ascending order, with advantages. If TRL
+        computes them (plain GRPO), in the order of the prompts and without."""
         if batch is None:
             raise ValueError("returned before it asked for rollouts; yield (prompts, count) first")
         choice = value if isinstance(value, Selection) else Selection(value)

@@ -282,8 +282,8 @@ class TrlAdapter(trl.GRPOTrainer):
         return DataOrder(self.train_dataset, self._get_train_sampler())
 
     def mask_rows(self, batch: Tensors, rows: torch.Tensor) -> None:
-        """These rows leave the loss and its number of tokens. The model still reads them, as for
-        the reference's log-probabilities: else their KL overflows, and 0 times infinity is NaN."""
+        """Take these rows out of the loss and its number of tokens. The model still reads them, as
+        it does for the reference's log-probabilities: otherwise their KL would overflow to NaN."""
         mask = torch.ones_like(batch["completion_mask"])
         mask[rows.to(mask.device)] = 0
         batch["tool_mask"] = mask

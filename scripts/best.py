@@ -99,7 +99,7 @@ def baseline_of(config: BestConfig, settings: list[Any]) -> Any | None:
 
 
 def overrides(config: BestConfig, run: str) -> list[str]:
-    """What was typed for a run of the sweep, but for its seed and what is Hydra's."""
+    """The overrides that were typed for a run of the sweep, without its seed and Hydra's own."""
     file = config.output_dir / run / ".hydra" / "overrides.yaml"
     try:
         typed = yaml.safe_load(file.read_text())

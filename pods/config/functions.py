@@ -36,8 +36,9 @@ def is_path(value: str) -> bool:
 
 
 def code_of(config: "TrainConfig", step: bool = False) -> dict[str, str]:
-    """key -> path/to/file.py:function of each file of a user's that an evaluation of this training
-    runs, or a step of it; the rewards of our worlds are none."""
+    """key -> path/to/file.py:function, for each key with a function of the user's that is called
+    by an evaluation of this training, with `step` also by a training step. The suite's own files
+    do not count."""
     names = {f"rewards.functions.{name}": path for name, path in config.rewards.functions.items()}
     names["task.gold"] = config.task.gold
     if step:

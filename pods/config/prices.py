@@ -17,7 +17,7 @@ PRICES: dict[str, dict[str, float]] = yaml.safe_load((CONFIG_DIR / "_cards.yaml"
 
 
 def read_prices(clock: str) -> Prices:
-    """Those of clock=<name of PRICES> or clock=<file.yaml>. Raises UserError."""
+    """The prices of clock=<name of PRICES> or clock=<file.yaml>. Raises UserError."""
     file = Path(clock)
     if clock not in PRICES and not file.is_file():
         names = ", ".join(sorted(PRICES))

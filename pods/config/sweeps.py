@@ -168,8 +168,8 @@ def short(overrides: list[Override]) -> str:
 
 
 def bounded(parts: list[str], end: str = "") -> str:
-    """The parts with dashes between them, and the end; the hash of a name that is too long replaces
-    what lies beyond its bound."""
+    """The parts joined by dashes, and the end. A longer name than MOST is cut, and its hash stands
+    before the end."""
     text = "-".join(part for part in parts if part)
     most = MOST - len(end)
     if len(text) > most:

@@ -57,8 +57,8 @@ class MidRun:
         return shares
 
     def score(self, live: LivePolicy, step: int, greedy: bool) -> dict[str, Any]:
-        """The verdict of each question, and the summary, of one completion each, whose seed is
-        never used in training."""
+        """The verdict of each question, and the summary. One completion a question, with a seed
+        that no training step uses."""
         q = self.questions
         config = self.config
         version = config.rewards.version

@@ -88,8 +88,8 @@ class Store:
         tasks[task], weights[target.name] = settings, target.digest
 
     def add(self, target: Target, task: str, entry: results.Entry, details: JsonObject) -> None:
-        """Put the scores of a policy into the summary; the old ones of its task by a column, which
-        may be of fewer repeats, leave."""
+        """Put the scores of a policy into the summary. Its older scores by a column of the data
+        leave: they may be of fewer repeats."""
         first = next(iter(details["rewards"].values()))  # its numbers are the published ones
         by_k = {name[5:]: first[name]["mean"] for name in first if name.startswith("pass@")}
         policy = self.scores.setdefault(target.step, results.Scores())

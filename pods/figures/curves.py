@@ -316,7 +316,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
 
 
 def differences(settings: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, str]:
-    """key -> its values and who has each, of keys with several values; settings: (name, values)."""
+    """For each key with several values: the values, and who has each. settings: (name, values)."""
     by_key: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, values in settings:
         for key, value in values.items():  # null is a value

@@ -94,8 +94,8 @@ class Series:
         return min(np.flatnonzero(np.isfinite(run))[-1] for run in self.quantities["value"])
 
     def of_all_runs(self, quantity: str) -> np.ndarray:
-        """(runs, points) NaN after the last point that every run has: the mean of those that are
-        left is another method's. Published runs are drawn as they are."""
+        """(runs, points), NaN after the last point that every run has: a mean over fewer runs
+        is not comparable with the points before it. Published runs stay as they are."""
         values = self.quantities[quantity]
         if not self.measured:
             return values

@@ -85,8 +85,8 @@ def saved_config(folder: Path) -> dict[str, Any]:
 
 
 def base_scores(config: dict[str, Any], results_dir: Path) -> list[dict[str, float]]:
-    """A row at time 0 of what evaluate_run.py scored the base model of a run, if it was asked the
-    questions of the run in the same way."""
+    """The base model's scores as a row at time 0, if evaluate_run.py asked it the questions of this
+    run with its settings."""
     if "evaluation" not in config:
         return []
     task, split = config["task"]["name"], config["evaluation"]["split"]

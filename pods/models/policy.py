@@ -141,7 +141,7 @@ def load_model(path: str, dtype: str, **settings: Any) -> Model:
 
 
 def refuse_unsavable(path: str, tokenizer: Tokenizer, model: Model | None = None) -> None:
-    """Raise UserError now for what would prevent a checkpoint; model: if all weights are saved."""
+    """Raise UserError now if a checkpoint could not be saved; model: if all weights are saved."""
     with model_errors(path), TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         if model is not None:

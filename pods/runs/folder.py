@@ -247,7 +247,7 @@ def digests_of_files(config: TrainConfig) -> dict[str, str]:
 
 
 def installed(*packages: str) -> dict[str, str]:
-    """The versions of those that are installed."""
+    """The versions of these packages, without those that are not installed."""
     versions = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):

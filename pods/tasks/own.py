@@ -123,8 +123,9 @@ def refuse_absent_column(task: keys.TaskKeys, columns: Iterable[str]) -> None:
 
 
 def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
-    """What reads the rows of each split that the source has. Of a source of one part task.test_size
-    are for test, by default a fifth, at most LARGEST_TEST; of under 5 rows none."""
+    """A reader of the rows for each split of the source. A source with one split is divided:
+    task.test_size questions are for test, by default a fifth, at most LARGEST_TEST; of fewer than
+    5 rows none."""
     source = task.source
     parts: dict[str, Callable[[], Iterable[Located]]] = {}
     for split, files in local_files(source).items():
@@ -182,8 +183,8 @@ def rows_of_hub(location: str, rows: "Dataset") -> Iterable[Located]:
 def divided_by_digest(
     questions: Sequence[object], size: int, values: Sequence[object] | None = None
 ) -> tuple[list[int], list[int]]:
-    """The indices of `size` questions and of the others. values: of a column, whose shares both
-    keep; what rounding leaves goes to the values that lack most."""
+    """The indices of `size` questions, and of the others. values: of a column; both parts keep
+    their shares, and places that rounding leaves go to the values that lack most."""
     order = by_digest(questions)
     if values is None:
         return order[:size], order[size:]
@@ -200,7 +201,7 @@ def divided_by_digest(
 
 
 def by_digest(questions: Sequence[object]) -> list[int]:
-    """The indices of the questions in an order that their texts alone decide: equal ones stand
-    together, the order of the rows does not count, and further rows change no two others."""
+    """The indices of the questions, ordered by a hash of their texts: equal questions are adjacent,
+    and neither the order of the rows nor further rows change the order of two questions."""
     digests = [hashlib.sha256(ascii(question).encode()).digest() for question in questions]
     return sorted(range(len(digests)), key=digests.__getitem__)

@@ -82,7 +82,7 @@ def refuse_unmet_golds(config: keys.TrainConfig, dataset: "Dataset", grade: Grad
 
 
 def final(gold: str) -> str:
-    """What a completion states for a gold answer that is a solution: its end, or its box."""
+    """The final answer in a gold answer that is a whole solution: after ####, or in its box."""
     for read in (after_hashes, boxed):
         with suppress(ValueError):
             return read({"gold": gold}, "gold")

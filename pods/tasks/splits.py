@@ -53,7 +53,7 @@ def problems(task: keys.TaskKeys) -> Iterator[str]:
 
 
 def renamed(task: keys.TaskKeys, name: str) -> keys.TaskKeys:
-    """The config for another task: prompts as here, without the keys of task=own."""
+    """The same settings of prompts for another task, without the keys of task=own."""
     if name == task.name:
         return task
     removed = dict.fromkeys((*own.NEEDED, *own.DIVISION))
@@ -182,8 +182,8 @@ def read_prompts(
     tokenizer: "PreTrainedTokenizerBase",
     facts: Task | None = None,
 ) -> tuple["Dataset", int]:
-    """The rows with a `prompt` of at most max_prompt_length tokens, its `prompt_ids`; how many were
-    too long."""
+    """The rows whose `prompt` has at most max_prompt_length tokens, with `prompt` and `prompt_ids`;
+    and the number of rows that were too long."""
     import datasets
     import pyarrow.compute
     from datasets.fingerprint import generate_random_fingerprint

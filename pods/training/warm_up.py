@@ -18,8 +18,8 @@ from pods.trainer import PodsTrainer
 def warm_up(
     trainer: PodsTrainer, config: TrainConfig, phase: Callable[[str], AbstractContextManager]
 ) -> None:
-    """A round, another at the length limits of the sampling, and a micro-batch of the loss: kernels
-    compile and a lack of memory shows before the clock starts. It leaves no trace."""
+    """Sample a round, then one at the length limits, and run the loss on a micro-batch: kernels are
+    compiled, and a lack of memory shows, before the clock starts. No state changes."""
     limits = config.sampling
     n = trainer.args.rollouts_per_prompt
     P = trainer.args.generation_batch_size // trainer.num_generations

@@ -38,7 +38,7 @@ class Watch:
         return metrics
 
     def sign(self, rewards: list[float], without_signal: int) -> str:
-        """What is wrong with a full window of steps, and what to change; "" if nothing is."""
+        """Why a full window of steps does not learn, and what to change; "" if it learns."""
         reward = fmean(rewards)
         lost = self.best - reward
         if lost > abs(self.best) / 2 and lost > 3 * pstdev(rewards) / WINDOW**0.5:
