@@ -43,7 +43,8 @@ def main(config: TableConfig) -> None:
             pairs += of_part
         table, texts = (pandas.concat(of_parts) for of_parts in zip(*rows, strict=True))
         texts = texts.fillna("-")  # columns that a part lacks
-        caption = f"{drawing.about(figure, series)} {paper.NOTE}"
+        accuracy = drawing.METRIC_NAMES.get(figure.metric, figure.metric).removesuffix(", %")
+        caption = f"{drawing.about(figure, series)} {accuracy}. {paper.NOTE}"
         out = config.out_dir / figure.name
         drawing.save(drawing.main_figure(figure, series), out / "main")
         write_atomic(out / "main.csv", table.to_csv(index=False))

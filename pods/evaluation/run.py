@@ -103,6 +103,7 @@ def plan_of(config: EvaluateConfig, run: str | None) -> Plan:
     for q in asked:
         questions.by_value(q, config.by)  # before a model loads
     print(
+        *([f"run={run}"] if run else []),
         *(f"skipped {line}" for line in skipped),
         *(q.summary for q in asked),
         f"engine: {engine} ({reason}); temperature {sampling.temperature:g}, "

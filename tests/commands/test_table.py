@@ -39,6 +39,7 @@ def test_a_table_has_the_numbers_of_speedup(tmp_path, capsys):
         assert baseline[f"{name}_minus_baseline"] == ""
     assert (row["seeds"], row["questions"], row["runs"]) == ("0 1 2", "256", "3")
     tex = (folder / "main.tex").read_text()
+    assert "Accuracy (correct). Final accuracy: mean" in " ".join(tex.split())
     assert all(word in tex for word in (r"\toprule", r"A\_1", r"accuracy, \%", r"95\%", "tiny"))
 
 
