@@ -20,15 +20,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every new interpreter co
 # Files that take half a minute or more start first, the longest at the head, so that the two
 # workers end together.
 LONGEST_FIRST = [
-    "unsloth_drift",
-    "board",
     "vllm",
-    "deepspeed",
+    "unsloth_drift",
+    "machines",
+    "smollm2",
     "commands",
-    "evaluation",
+    "board",
+    "deepspeed",
     "distributed",
     "wheel",
     "faults",
+    "golden",
+    "evaluation",
     "docs",
     "pods_trainer",
     "midrun",
