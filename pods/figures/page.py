@@ -6,18 +6,18 @@ page.html escapes everything that comes from a run.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
-import yaml
 from jinja2 import Template
 
 from pods import files
 from pods.clock import STEP_PHASES
+from pods.config.command import load_config
+from pods.config.keys import TrainConfig
 from pods.figures import drawing
 from pods.files import JsonObject
 from pods.runs import results
@@ -46,14 +46,13 @@ def run_sections(folder: Path, results_dir: Path, megabytes: float) -> list[Page
 
 def step_sections(folder: Path, results_dir: Path) -> list[PageSection]:
     """Curves and seconds of a run; the accuracy at time 0 is the base model's, of results_dir."""
-    config = saved_config(folder)
+    config = load_config(folder / ".hydra" / "config.yaml")
     steps = table_of(files.stream_lines(folder / "metrics.jsonl"))
     if steps.empty:
         return []
-    clock = config.get("clock")
-    note = f"Seconds are priced: {clock['name']}." if isinstance(clock, dict) else ""
+    note = "" if config.clock == "measured" else f"Seconds are priced: {config.clock.name}."
     notes = [note]  # of the curves
-    if config.get("evaluation", {}).get("split") == "validation":
+    if config.evaluation.split == "validation":
         notes.append("Accuracy is of validation questions.")
     points = steps
     every = -(-len(steps) // POINTS)
@@ -77,25 +76,16 @@ def table_of(records: Iterator[JsonObject]) -> pandas.DataFrame:
     return pandas.concat(tables, ignore_index=True)
 
 
-def saved_config(folder: Path) -> dict[str, Any]:
-    """The config of a run, also of an earlier version; {} if it cannot be read."""
-    with suppress(OSError, yaml.YAMLError):
-        return yaml.safe_load((folder / ".hydra" / "config.yaml").read_text())
-    return {}
-
-
-def base_scores(config: dict[str, Any], results_dir: Path) -> list[dict[str, float]]:
+def base_scores(config: TrainConfig, results_dir: Path) -> list[dict[str, float]]:
     """The base model's scores as a row at time 0, if evaluate_run.py asked it the questions of this
     run with its settings."""
-    if "evaluation" not in config:
-        return []
-    task, split = config["task"]["name"], config["evaluation"]["split"]
+    task, split = config.task.name, config.evaluation.split
     data = task if split == "test" else f"{task}.{split}"
-    asked = config["task"] | config["sampling"]
+    asked = config.task.model_dump() | config.sampling.model_dump()
     if task == "own":  # one name for all data sets: that of the run's scores
-        scored = results.read_settings(results_dir / f"{config['run']}.json").tasks or {}
+        scored = results.read_settings(results_dir / f"{config.run}.json").tasks or {}
         asked["digest"] = scored.get(data, {}).get("digest")
-    for path in results.base_files(results_dir, f"base-{config['model']['name']}"):
+    for path in results.base_files(results_dir, f"base-{config.model.name}"):
         settings = (results.read_settings(path).tasks or {}).get(data)
         if settings and all(asked.get(key, value) == value for key, value in settings.items()):
             base = results.read_base(path).datasets

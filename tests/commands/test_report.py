@@ -1,5 +1,6 @@
 """scripts/report.py: the page of a run, in which nothing hostile becomes markup."""
 
+import functools
 import json
 import random
 import re
@@ -44,12 +45,22 @@ def record(step, **texts):
     return rollout_record(step, f"<b>{step}</b>", correct, **lengths, **texts)
 
 
+@functools.cache
+def quickstart():
+    return quickstart_config().model_dump()
+
+
+def write_config(run, path="tiny", **changes):
+    """The saved config of a quickstart, with another model and other keys."""
+    config = quickstart() | changes | {"model": quickstart()["model"] | {"path": path}}
+    (run / ".hydra" / "config.yaml").write_text(json.dumps(config))
+
+
 def run_folder(folder, name, steps):
     """checkpoints/<name>/ and results/<name>.json as a training and an evaluation leave them."""
     run = folder / "checkpoints" / name
     (run / ".hydra").mkdir(parents=True)
-    config = "experiment: quickstart\nrule: {name: max_variance}\nmodel: {path: '<i>tiny</i>'}\n"
-    (run / ".hydra" / "config.yaml").write_text(config)
+    write_config(run, path="<i>tiny</i>")
     (run / "meta.json").write_text(json.dumps({"git_commit": "<script>abc", "versions": {}}))
     same = {"all/clipped_ratio": 0.5, "seconds/generate": 0.25, "seconds/update": 0.125}
     changing = ("entropy", "kept/reward_mean", "all/reward_mean", "eval/accuracy")
@@ -90,14 +101,14 @@ def test_a_run_has_config_curves_seconds_and_rollouts_and_no_text_becomes_markup
     assert tags.count("svg") == 1
     assert not {"img", "b", "i"} & set(tags)
     assert "&lt;script&gt;abc" in text
-    assert "rule: {name: max_variance}" in text
+    assert "&lt;i&gt;tiny&lt;/i&gt;" in text
     cells = re.findall("<td>(.*?)</td>", text)
     assert cells == ["5", "0.25", "0", "0", "0.125", "0.375"], "the last: a whole step"
 
 
 def test_accuracy_begins_with_the_base_where_it_was_asked_in_the_same_way(tmp_path):
     results = tmp_path / "results"
-    config = quickstart_config(f"run={NAME}", "evaluation.split=test").model_dump()
+    config = quickstart_config(f"run={NAME}", "evaluation.split=test")
     assert page.base_scores(config, results) == [], "nothing says how this base was scored"
     facts_file(results, "base-tiny", {"temperature": 1.0}, "arithmetic")
     row = {"step": 0, "train_seconds": 0.0, "eval/accuracy": 0.02}
@@ -120,7 +131,7 @@ def test_a_long_run_is_drawn_by_means_of_its_steps(monkeypatch):
     """Every evaluation stays; the table of seconds counts every step, and the page says it."""
     run = Path("checkpoints/long")
     (run / ".hydra").mkdir(parents=True)
-    (run / ".hydra" / "config.yaml").write_text("{}")
+    write_config(run)
     lines = [{"step": k, "train_seconds": k, "entropy": k % 7} for k in range(1, 4004)]
     lines[998] |= {"eval/accuracy": 0.25}
     lines[-1] |= {"eval/accuracy": 0.75}
@@ -141,16 +152,17 @@ def test_a_long_run_is_drawn_by_means_of_its_steps(monkeypatch):
 
 
 def test_seconds_of_a_price_list_are_said_to_be_priced():
-    config = Path("checkpoints") / NAME / ".hydra" / "config.yaml"
     assert "are priced" not in made(f"run={NAME}", NAME)
-    config.write_text(config.read_text() + "clock:\n  name: l40s\n  fixed: 4.8\n")
+    write_config(
+        Path("checkpoints") / NAME, clock=quickstart_config("clock=l40s").clock.model_dump()
+    )
     assert made(f"run={NAME}", NAME).count("<p>Seconds are priced: l40s.</p>") == 2
 
 
 def test_accuracy_of_validation_questions_is_said_to_be_so():
     assert "validation questions" not in made(f"run={NAME}", NAME)
-    config = quickstart_config(f"run={NAME}", "evaluation.split=validation").model_dump()
-    (Path("checkpoints") / NAME / ".hydra" / "config.yaml").write_text(json.dumps(config))
+    evaluation = quickstart()["evaluation"] | {"split": "validation"}
+    write_config(Path("checkpoints") / NAME, evaluation=evaluation)
     assert "Accuracy is of validation questions." in made(f"run={NAME}", NAME)
 
 
