@@ -2,6 +2,7 @@
 
 import operator
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -17,8 +18,9 @@ from mpmath import MPContext
 
 FOLDER = Path(__file__).parent
 SPELLING = yaml.safe_load((FOLDER / "spelling.yaml").read_text())
-TYPES = ("letter", "word", "date", "time", "code", "range", "number", "formula", "math")
+TYPES = ("letter", "word", "date", "time", "code", "ratio", "range", "number", "formula", "math")
 SYMBOLS = str.maketrans(SPELLING["symbols"])
+SPOKEN = SPELLING["numbers"] | SPELLING["ordinals"]
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 DIGITS = 100  # to which equal values agree
 ROUNDS = 4  # sets of made-up values of the symbols; those of the last one are negative
@@ -28,7 +30,7 @@ WRITTEN_SMALL = re.compile(  # Paris, It doubles, PARIS; not CO, Aa, AABB
 )
 MP = MPContext()
 MP.dps = DIGITS + 10
-LARGEST = MP.ldexp(1, 6000)  # of a value
+LARGEST = MP.mpf(10) ** DIGITS  # of a value: a larger one would not be exact
 
 
 def substitute(text: str, steps: list) -> str:
@@ -55,7 +57,8 @@ def words(text: str) -> tuple[str, ...]:
     """The words, numbers and signs of a text."""
     text = substitute(text, SPELLING["text"])
     text = WRITTEN_SMALL.sub(lambda word: word[0].lower(), text)
-    return tuple(re.findall(r"\\?[^\W\d_]+|\d+|[^\s\\]|\\", text))
+    found = re.findall(r"\d+(?:st|nd|rd|th)\b|\\?[^\W\d_]+|\d+|[^\s\\]|\\", text)
+    return tuple(SPOKEN.get(word, word) if len(word) > 2 else word for word in found)
 
 
 @cache
@@ -105,16 +108,20 @@ def gold_reading(gold: str) -> tuple[str, Reading]:
     return "text", Reading(("text", *words(gold)))
 
 
-NO_GOLD = {"letter": r"[^()A-Z]|\w\s*\w", "number": r"=|\d[A-Za-z]$|^\(.*,"}  # is another type
+NO_GOLD = {  # is of another type
+    "letter": r"[^()A-Z]|\w\s*\w",
+    "number": r"=|\d[A-Za-z]$|^\(.*,",
+    "ratio": r"^[^:]*$|[^\d:., ]",
+    "math": r"^\d+(?:st|nd|rd|th)$",
+}
 
 
 # ---- Numbers and quantities ----------------------------------------------------------------------
 
-PREFIXES = (SPELLING["short_prefixes"], SPELLING["long_prefixes"])
 UNITS = {
     prefix + spelling: sign + name
     for spelling, name in SPELLING["metric"].items()
-    for prefix, sign in PREFIXES[len(spelling) > 3].items()
+    for prefix, sign in SPELLING["prefixes"].items()
 } | SPELLING["units"]
 PERCENT = ord("%")
 NO_DIGITS = str.maketrans("", "", ",{} \t\n")
@@ -124,6 +131,12 @@ def quantity(value: Fraction, unit: Fraction | int) -> tuple:
     return "number" if unit == 1 else "quantity", value, unit
 
 
+def fraction(text: str) -> Fraction:
+    """1,234.5, 3/4, 2 1/4, 10^6 or twelve."""
+    text = text.lower().translate(NO_DIGITS).replace("10^", "1e")
+    return Fraction(SPELLING["numbers"].get(text.removesuffix("s"), text))
+
+
 @v_args(inline=True)
 class Amounts(Transformer):
     """(value, unit) of amounts; a unit is a number, too: the product of a number for each name."""
@@ -131,17 +144,14 @@ class Amounts(Transformer):
     def __default__(self, rule: str, children: list, meta: object) -> Any:
         return getattr(operator, rule)(*children)
 
-    def NUMBER(self, token: Token) -> Fraction:
-        text = token.lower().translate(NO_DIGITS).replace("10^", "1e")
-        return Fraction(SPELLING["numbers"].get(text.removesuffix("s"), text))
-
-    SPACED = TEN_TO = SCALE = ORDINAL = SPOKEN = TENS = NUMBER
+    NUMBER = SPACED = TEN_TO = SCALE = ORDINAL = SPOKEN = TENS = staticmethod(fraction)
     EXPONENT = int
 
     def WORD(self, token: Token) -> Fraction:
         """A number for a unit; other words have a plural's ending, or stand where a noun does."""
         word = token.translate(NO_DIGITS).rstrip(".")
-        stems = [word, word.removesuffix("s"), word.lower(), word.lower().removesuffix("s")]
+        small = word.lower() if len(word) > 1 else word
+        stems = [word, word.removesuffix("s"), small, small.removesuffix("s")]
         known = [UNITS[stem] for stem in stems if stem in UNITS]
         if not known and token.type == "WORD":
             raise ValueError(word)
@@ -184,10 +194,17 @@ class Amounts(Transformer):
         return Reading(("quantity", *sorted(amounts)))
 
     def range(self, *ends: Any) -> Reading:
-        return Reading(("range", *ends))
+        """5-10 km: both ends have the unit."""
+        (low, unit), (high, last) = ends
+        return Reading(("range", low, high, last if unit == 1 else unit, last))
 
-    def VERSION(self, token: Token) -> str:
-        return token.replace(" ", "")
+    def ratio(self, first: Fraction, *others: Fraction) -> Reading:
+        """3 : 4 is 3/4, too."""
+        value = first / others[0]
+        return Reading(
+            ("ratio", *[first / other for other in others]),
+            (("number", value, 1),) if len(others) == 1 else (),
+        )
 
 
 # ---- Dates, times, formulas, words ---------------------------------------------------------------
@@ -213,12 +230,14 @@ def time(tree: Tree) -> tuple:
 
 def formula(tree: Tree) -> list[str]:
     tokens = ["*" if token.type == "HYDRATE" else token for token in tree.scan_values(bool)]
-    return ["".join(tokens).translate(NO_DIGITS | str.maketrans("", "", "_^"))]
+    text = "".join(tokens).translate(NO_DIGITS | str.maketrans("", "", "_^\\"))
+    return [re.sub(r"([+-])(\d+)$|\((\d*[+-])\)$", r"\2\1\3", re.sub(r"([+-])1$", r"\1", text))]
 
 
 # ---- Expressions, relations, lists ---------------------------------------------------------------
 
-CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j}
+INFINITY = LARGEST / 3
+CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j, "\\infty": INFINITY}
 
 
 @cache
@@ -271,9 +290,9 @@ class Values(Transformer):
     def NUMBER(self, token: Token) -> Any:
         if len(token) > 40:
             raise ValueError(token)
-        return MP.mpf(1) * Fraction(token.translate(NO_DIGITS))
+        return MP.mpf(1) * sum(map(fraction, re.split(r"(?<=\d) +(?=\d)", token)))
 
-    RATIO = NUMBER
+    RATIO = MIXED = NUMBER
 
     def SYMBOL(self, token: Token) -> Any:
         name = symbol(token)
@@ -310,30 +329,43 @@ class Entries(Interpreter):
             for name in names:
                 if rounded([Values(0, sign, name).transform(tree)]) == rounded(exact[:1]):
                     raise ValueError("a symbol without effect")
-            name = "".join(names).strip("\\") if len(tokens) == 1 else ""
+            name = "".join(names).strip("\\") if isinstance(tree.children[0], Token) else ""
             value = ("expression", rounded(exact), 1)
             turned = exact if names else exact * ROUNDS
             readings.append(Reading(value, name=name, exact=tuple(turned)))
         return readings
 
     def __default__(self, tree: Tree) -> list[Reading]:
-        """A set, a tuple, an interval, a union, a matrix as [[1, 2], [3, 4]], a labelled entry: its
-        brackets, signs or label, and its entries."""
+        """A set, a tuple, an interval, a union, a matrix: brackets or signs, and entries."""
         others = ("NAME", "SEPARATOR", "")
         shown = [t for t in tree.children if getattr(t, "type", "") not in others]
         marks = "".join(shown).replace("\\", "")
         kind = re.sub(r"\W", "", marks).lower() or marks or "[]"
-        values = [reading.value for reading in self.entries(tree)]
-        if kind[0] in "{c":
-            values = unordered(values)
-        if kind == "[]" and {value[0] for value in values} == {"[]"}:
-            kind = "[["
+        readings = self.entries(tree)
+        values = [reading.value for reading in readings]
+        sets = list(map(reals, values))
+        if kind in SETS and () not in sets:
+            return [Reading(joined(SETS[kind], *sets))]
+        rows = [form for r in readings for form in r.forms if form[0] == "[]"]
+        if kind == "[]" and len(rows) == len(values):
+            return [Reading(("[[", *rows))]
+        value = (kind, *(unordered(values) if kind[0] in "{c" else values))
+        if kind not in ("()", "[]"):
+            return [Reading((kind != "{}" and reals(value)) or value)]
         column = ("[[", *[("[]", value) for value in values])
-        return [Reading((kind, *values), (column,) if kind == "()" else ())]
+        is_point = kind == "()" and not {LEAST, MOST} & {*values}
+        return [Reading((not is_point and reals(value)) or value, (value, column))]
+
+    def labelled(self, tree: Tree) -> list[Reading]:
+        """(a) 3: as a = 3 a name and a value."""
+        label, entry = tree.children
+        (reading,) = self.entries(Tree("entry", [entry]))
+        name = re.sub(r"\W|^the |is$", "", label.lower())
+        return [Reading(("label", name, reading.value), (reading.value,), name=name)]
 
     def transposed(self, tree: Tree) -> list[Reading]:
         """(1, 2)^T is a column."""
-        return [Reading(self.visit(tree.children[0])[0].forms[0])]
+        return [Reading(self.visit(tree.children[0])[0].forms[-1])]
 
     def entries(self, tree: Tree) -> list[Reading]:
         """The readings of what stands between marks; names are texts."""
@@ -342,7 +374,9 @@ class Entries(Interpreter):
             if isinstance(child, Tree):
                 readings += self.visit(child)
             elif child.type == "NAME":
-                readings.append(Reading(("text", *words(child))))
+                text = words(child)
+                number = read(text[0], "math") if text[0].isdigit() else None
+                readings.append(number or Reading(("text", *text)))
         return readings
 
     def relation(self, tree: Tree) -> list[Reading]:
@@ -370,7 +404,7 @@ class Entries(Interpreter):
 
     def math(self, tree: Tree) -> Reading:
         first, *measure = tree.children
-        if isinstance(first, Token) or len(list(tree.scan_values(bool))) > 250:
+        if isinstance(first, Token) or len(list(tree.scan_values(bool))) > 150:
             raise ValueError("a name, which is text, or too long")
         readings = self.visit(first)
         if measure and len(readings) == 1 and readings[0].exact:
@@ -382,48 +416,91 @@ class Entries(Interpreter):
         return readings[0] if len(readings) == 1 else together(readings, "")
 
 
-@cache
-def infinities() -> tuple:
-    return tuple(read(text, "math").value for text in ("-\\infty", "\\infty"))
+def joined(inside: Callable, *sets: tuple) -> tuple:
+    """A set of reals from others: their union (any), intersection (all) or difference. It has its
+    ends: of 1 < x <= 2, just above 1 and just above 2."""
+    ends: list[tuple] = []
+    for end in sorted({end for _, *others in sets for end in others}):
+        if inside([bisect(others, end) % 2 for _, *others in sets]) != len(ends) % 2:
+            ends.append(end)
+    return ("reals", *ends)
+
+
+def minus(states: list[int]) -> bool:
+    return states[0] > any(states[1:])
+
+
+def real(value: tuple) -> Any:
+    """A number, to the digits that count; None if the value is none."""
+    is_real = value[0] == "expression" and len(value[1]) == 1 and "j" not in value[1][0]
+    return MP.mpf(value[1][0]) if is_real else None
+
+
+def reals(value: tuple) -> tuple:
+    """The set of reals that an interval or a set of numbers is, else ()."""
+    kind, *entries = value
+    numbers = list(map(real, entries)) if kind[0] in "{([" else [None]
+    if None in numbers:
+        return value if kind == "reals" else ()
+    if kind == "{}":
+        return joined(any, *[("reals", (x, -1), (x, 1)) for x in numbers])
+    if len(numbers) != 2 or numbers[0] >= numbers[1]:
+        return ()
+    return ("reals", *[(x, SIDES[mark]) for x, mark in zip(numbers, kind, strict=True)])
+
+
+SETS = {"cup": any, "cap": all, "setminus": minus}
+SIDES = {"(": 1, "[": -1, ")": -1, "]": 1}  # of an end: just above it, just below it
+LEAST, MOST = [("expression", rounded([end]), 1) for end in (-INFINITY, INFINITY)]
+NAMED = ("relation", "label", "conditions")
 
 
 def related(left: Reading, sign: str, right: Reading) -> Reading:
-    """A relation of two expressions; its form is what a symbol equals, or the interval of one."""
-    if sign in (">", "\\ge"):
-        return related(right, {">": "<", "\\ge": "\\le"}[sign], left)
+    """A relation of two expressions; its form is what a symbol equals, or the set that it is in."""
+    if sign in (">", "\\ge") or (sign == "\\ne" and right.name > left.name == ""):
+        return related(right, {">": "<", "\\ge": "\\le"}.get(sign, sign), left)
     difference = [a - b for a, b in zip(left.exact, right.exact, strict=True)]
     scale = difference[0] if sign in ("=", "\\ne") else abs(difference[0])
-    is_below = left.name > "" and len(right.value[1]) == 1
-    is_above = right.name > "" and len(left.value[1]) == 1
     texts = rounded([value / scale for value in difference])
-    relation = ("relation", sign, is_below or is_above, *texts)
+    closing, opening = {"<": ")(", "\\le": "]["}.get(sign, ")(")
+    below = left.name and reals(("(" + closing, LEAST, right.value))
+    above = right.name and reals((opening + ")", left.value, MOST))
     if sign == "=":
+        relation = ("relation", sign, bool(below or above), *texts)
         return Reading(relation, (right.value,) if left.name else (), name=left.name)
-    opening, closing = {"<": "()", "\\le": "[]"}.get(sign, "  ")
-    if is_below:
-        return Reading(relation, (("(" + closing, infinities()[0], right.value),))
-    interval = (opening + ")", left.value, infinities()[1])
-    return Reading(relation, (interval,) if is_above else ())
+    if sign == "\\ne" and below:
+        above = reals(("()", right.value, MOST))
+        below = joined(any, below, above)
+    relation = ("relation", sign, bool(below or above), *texts)
+    return Reading(relation, (below or above,) if below or above else ())
 
 
 def together(readings: list[Reading], joiner: str) -> Reading:
-    """A list. Its forms: without and, or; the set; 2, 3 of x = 2, y = 3; the interval of bounds."""
+    """A list. Its forms: the set; 2, 3 of x = 2, x = 3; the pair of x = 2, y = 3; the set of reals
+    in which all conditions hold, or one of them."""
     values = [reading.value for reading in readings]
-    forms = [("list", "", *unordered(values)), ("{}", *unordered(values))]
-    given = [r.forms[0] if r.forms and r.value[0] == "relation" else r.value for r in readings]
-    names = [r.name.rstrip("_0123456789") for r in readings if r.forms and r.name]
-    if len({*names}) == 1:
-        forms.append(("list", "", *unordered(given)))
-    elif len({*names}) == len(values) and joiner != "or":
-        forms.append(("()", *[form for _, form in sorted(zip(names, given, strict=True))]))
-    elif given != values and not names:
-        forms.append(("cup", *unordered(given)))
-        for first, second in (given, given[::-1]) if len(given) == 2 and joiner == "and" else ():
-            if (first[-1], second[1]) == infinities()[::-1]:
-                interval = (first[0][0] + second[0][1], first[1], second[2])
-                return Reading(("relation", "and", *unordered(values)), (interval,))
-    meant = (("()", *values),) if joiner != "or" else ()
-    return Reading(("list", joiner, *unordered(values)), tuple(forms), meant)
+    given = [r.forms[0] if r.forms and r.value[0] in NAMED else r.value for r in readings]
+    if {form[0] for form in given} == {"reals"} and given != values:
+        common = joined(all, *given)
+        joiner = joiner or ("and" if common != ("reals",) else "or")
+        common = common if joiner == "and" else joined(any, *given)
+        return Reading(("conditions", joiner, *unordered(values)), (common,))
+    names = [r.name for r in readings if r.forms and r.value[0] in NAMED]
+    joiner = joiner.replace("and", "")
+    forms = []
+    if len({*names}) == len(values) > 1 and not joiner:
+        labels = [("label", *pair) for pair in zip(names, given, strict=True)]
+        if {value[0] for value in values} == {"relation"}:
+            forms = [("()", *[value for _, _, value in sorted(labels)])]
+        if len({name.rstrip("_0123456789") for name in names}) == 1:
+            forms.append(("list", "", *unordered(given)))
+        return Reading(("list", "", *unordered(labels)), tuple(forms))
+    is_symbol = len({*names}) == 1 and "label" not in {value[0] for value in values}
+    entries = unordered(given if is_symbol else values)
+    if joiner and any(r.value[0] == "text" or (r.name and not r.forms) for r in readings):
+        return Reading(("list", joiner, *entries))
+    meant = () if joiner else (("()", *given),)
+    return Reading(("list", joiner, *entries), (("{}", *entries), ("list", "", *entries)), meant)
 
 
 READERS: dict[str, Callable[[Tree], Any]] = {
@@ -432,6 +509,7 @@ READERS: dict[str, Callable[[Tree], Any]] = {
     "date": date,
     "time": time,
     "code": lambda tree: [SPELLING["numbers"].get(text, text) for text in texts(tree)],
+    "ratio": Amounts().transform,
     "range": Amounts().transform,
     "number": Amounts().transform,
     "formula": formula,

@@ -40,6 +40,8 @@ HOSTILE = [
     "2^{2^{2^{2^{2^{2}}}}}",
     "\\sin(10^{999})",
     "\\binom{x}{9^{99}}",
+    "\\binom{\\binom{\\binom{\\binom{x}{2}}{3}}{4}}{5}",
+    "\\binom{9^{99}}{\\binom{9^{98}}{9^{97}}}",
     "\\sqrt[999999999]{2}",
     "\\sqrt[0]{2}",
     "0^{-1}",
@@ -56,16 +58,14 @@ HOSTILE = [
 
 REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not read yet
     "18 more",
+    "Vince is now 9.",
     "a right angle, 90°",
     "20\\text{--}30 minutes",
     "07:30",
     "half past seven in the morning",
     "sulfuric acid (H2SO4)",
     "glucose, C6H12O6",
-    "Option (D): CCOC(=O)c1cccc(N=C(C)c2ccccc2)c1",
-    "an even function",
     "Part (a): 12. Part (b): 30.",
-    "(0,36) \\setminus \\{9\\}",
     "1-\\left(\\frac{5}{6}\\right)^2=\\frac{11}{36}",
     "120 degrees (obtuse)",
     "1358_{10} = 2516_8",
@@ -76,9 +76,7 @@ REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not rea
     "18, not 20",
     "2 times the square root of 5",
     "P(8, -2)",
-    "She walks away with 18 dollars daily.",
     "eleven thirty-sixths",
-    "even function",
     "from -2 to 7, inclusive",
     "m = 9, n = 16, giving m + n = 25",
     "\\frac15\\begin{pmatrix}1\\\\-18\\end{pmatrix}",
@@ -190,4 +188,4 @@ def test_the_page_of_answers_shows_verdicts():
             kind = "choice" if name == "letter" else "math"
             graded = {t: rewards.grade(block(t), gold, "strict", kind) for t in texts}
             assert graded == dict.fromkeys(texts, verdict), gold
-    assert len(types) == 17
+    assert len(types) == 18

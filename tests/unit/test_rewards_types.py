@@ -6,7 +6,8 @@ import rewards
 
 VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
     "number": {
-        "3:2": (["6:4", "6 : 4"], ["2:3"]),
+        "3:2": (["6:4", "6 : 4", "3 to 2", "1.5", "3∶2"], ["2:3", "3 to 1", "3:2:1"]),
+        "1:2:3": (["2:4:6", "1 to 2 to 3"], ["1:3:2", "1:2", "6"]),
         "6.63 \\times 10^{-34}": (
             ["6.63e-34"],
             ["1.05 \\times 10^{-34}", "-6.63 \\times 10^{-34}"],
@@ -45,7 +46,6 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
                 "# 18",
                 "18h",
                 "18 N",
-                "18:1",
                 "= 18",
                 "18\\cdot10^0",
                 "$18$",
@@ -518,10 +518,56 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "C_1 \\cdot C_2": (["C_2C_1"], []),
         "2\\sqrt{3}": ([], ["2√", "-2\\sqrt{3}"]),
     },
+    "kinds of another person's pairs": {
+        "40": (
+            [
+                "The total price of all shirts is 40",
+                "Mia saves $40.",
+                "• 40",
+                "so it weighs 40 kg",
+            ],
+            [
+                "The treble is 40",
+                "Two thirds are 40",
+                "If it was 40",
+                "the answer plus five is 40",
+                "A tenth of this is 40",
+                "40 to 1",
+                "the wrong total is 40",
+            ],
+        ),
+        "\\binom{7}{3}": (
+            ["{7 \\choose 3}", "C(7,4)", "7 choose 3", "35"],
+            ["\\binom{3}{7}", "21"],
+        ),
+        "Cu^{2+}": (["Cu(2+)", "Cu+2", "Cu^{+2}"], ["Cu^{2-}", "Cu+", "2Cu+"]),
+        "6 and 7": (["x = 6 and x = 7", "six and seven", "6 & 7"], ["x = 6 or y = 7", "67"]),
+        "red, white": (["white and red"], ["red or white"]),
+        "a=6, b=7": (["a: 6, b: 7", "b = 7 and a = 6", "(6, 7)"], ["a=6 or b=7", "a=7, b=6"]),
+        "mean 8, mode 9": (
+            ["mean = 8, mode = 9", "the mean is 8, the mode is 9"],
+            ["mode 8, mean 9"],
+        ),
+        "x \\ne 4": (
+            ["\\mathbb{R} \\setminus \\{4\\}", "x != 4"],
+            ["\\mathbb{R} \\setminus [4,5]"],
+        ),
+        "(1,9) \\setminus [3,4]": (
+            ["(1,3) ∪ (4,9)", "1 < x < 3 or 4 < x < 9"],
+            ["(1,9)", "(1,3] ∪ [4,9)"],
+        ),
+        "-2 \\le x \\le 2": (["|x| <= 2", "[-2,2]", "x >= -2, x <= 2"], ["|x| < 2", "|x| \\ge 2"]),
+        "W = Fd": (["W = dF", "Fd = W"], ["W = fd", "W = F/d"]),
+        "20-30 km": (["20 km to 30 km", "from 20 to 30 km"], ["30-20 km", "20 to 30 m"]),
+        "7th": (["seventh", "the 7^{th}"], ["7", "17th"]),
+        "CH4 + 2O2 -> CO2 + 2H2O": (["CH_4 + 2O_2 \\to CO_2 + 2H_2O"], ["CH4 + O2 -> CO2 + 2H2O"]),
+        "\\binom{1000}{500}": (["\\dbinom{1000}{500}"], ["\\binom{1000}{500} + 1"]),
+        "does not exist": (["The limit does not exist.", "DNE"], ["exists", "0"]),
+    },
 }
 
 TYPES = {
-    "number": ["7", "-2", "1,000", ".5", "70000", "3:2", "\\frac34", "3½", "6.02 \\times 10^{23}"],
+    "number": ["7", "-2", "1,000", ".5", "70000", "\\frac34", "3½", "6.02 \\times 10^{23}"],
     "quantity": [
         "12.5\\%",
         "50 percent",
@@ -534,17 +580,28 @@ TYPES = {
         "1 hour and 15 minutes",
         "$1.5 million",
     ],
-    "range": ["3-5", "555-1234", "1914-1918", "5-10 km", "1.2.3", "1:2:3"],
+    "ratio": ["3:2", "1:2:3", "9 : 3 : 3 : 1"],
+    "range": ["3-5", "555-1234", "1914-1918", "5-10 km"],
     "letter": ["\\text{(E)}", "C", "(C)"],
     "word": ["Yes", "no", "True", "no solution", "infinitely many", "\\emptyset"],
     "time": ["2:30", "10:15 am", "23:59:59", "7 PM", "noon"],
     "date": ["2024-03-05", "March 5, 2024", "5 March 2024", "3/5/2024", "July 4", "44 BC"],
     "code": ["0xFF", "0b1101", "52_8", "2A_{16}"],
     "formula": ["CO2", "\\mathrm{CO_2}", "C_6H_{12}O_6", "NaCl", "Co", "SO4^{2-}", "CuSO4·5H2O"],
-    "text": ["\\text{Evelyn}", "Apollo 11", "E. coli", "AaBb", "\\frac{dy}{dx}", "A4", "AB-BA"],
+    "text": [
+        "\\text{Evelyn}",
+        "Apollo 11",
+        "E. coli",
+        "AaBb",
+        "\\frac{dy}{dx}",
+        "A4",
+        "AB-BA",
+        "1.2.3",
+        "5th",
+    ],
     "matrix": ["\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "[[1,2],[3,4]]"],
-    "interval": ["(3,4]", "(0,9) \\cup (9,36)", "x \\in [-2,7]"],
-    "tuple": ["\\left( 3, \\frac{\\pi}{2} \\right)", "(1,234)", "(2,\\infty)"],
+    "interval": ["(3,4]", "(0,9) \\cup (9,36)", "x \\in [-2,7]", "(2,\\infty)"],
+    "tuple": ["\\left( 3, \\frac{\\pi}{2} \\right)", "(1,234)"],
     "set": ["\\{1\\pm\\sqrt{5},-2\\}", "{1,2}"],
     "list": ["1,2", "\\pm 2", "x=1, y=2", "(a) 3, (b) 4", "red, green", "(1,2),(3,4)"],
     "relation": ["x = 5", "y = 2x+3", "1 < x < 3", "n \\ne 0"],
