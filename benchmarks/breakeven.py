@@ -7,6 +7,7 @@
     uv run benchmarks/breakeven.py smollm2-tune
     uv run benchmarks/breakeven.py smollm2-test
     uv run benchmarks/breakeven.py result          # of the stored rows; trains nothing
+    uv run benchmarks/breakeven.py picture         # docs/breakeven.png, of the rows of sums
 
 A stage prints the lines of `train.py -m` that it runs. A run is trained in steps, at a constant
 rate after warm-up, so prices do not change it: c, the seconds of a PODS step over those of a GRPO
@@ -24,15 +25,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import style as styles
+from matplotlib.figure import Figure as Canvas
 from scipy import stats
 
 from pods import files
+from pods.figures import COLOURS, STYLE
 from pods.tasks import arithmetic
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results/breakeven"
 RUNS = ROOT / "checkpoints/breakeven"
 C = 1.39  # of the paper: (4.8 + 0.060 n + 0.105 m) s a step on an L40S, n = 64 to n = m = 16
+DASHES = ((1.13, ":"), (C, "-"), (1.86, "--"))
 TRAINED = 16  # rollouts of every step
 COMMON = [
     *("loss.type=grpo", "optimizer.warmup_steps=0.1"),
@@ -120,8 +125,8 @@ class Setting(NamedTuple):
 
 
 def main(stage: str, arm: str = "") -> None:
-    if stage == "result":
-        return report(rows())
+    if stage in ("result", "picture"):
+        return (report if stage == "result" else draw)(rows())
     policy, _, kind = stage.partition("-")
     write_inputs()
     for setting, seeds in plan(kind, policy, rows()):
@@ -353,9 +358,68 @@ def report(stored: list[dict[str, Any]]) -> None:
             print(f"{name}, {label}: {result.text}: {result.verdict}")
 
 
+@styles.context(STYLE)
+def draw(stored: list[dict[str, Any]]) -> None:
+    """Accuracy over priced seconds with one prompt a step, and the lead of PODS against c."""
+    cs = np.arange(1, 2.501, 0.01)
+    scored = [
+        row["accuracy"] for row in stored if (row["stage"], row["policy"]) == ("base", "sums")
+    ]
+    base = float(np.mean(scored))
+    canvas = Canvas(figsize=(8.4, 3.8))
+    curves, lead = canvas.subplots(1, 2)
+
+    def tested(arm: str, P: int) -> list[dict[str, Any]]:
+        fields = {"stage": "test", "policy": "sums", "arm": arm, "P": P}
+        return sorted((r for r in stored if fields.items() <= r.items()), key=lambda r: r["seed"])
+
+    lines = [("grpo", 1.0, "GRPO, 16 rollouts", "black", "-")]
+    lines += [("pods", c, f"PODS, 16 of 64, c = {c}", COLOURS[0], dash) for c, dash in DASHES]
+    for arm, c, label, colour, dash in lines:
+        rows = tested(arm, 1)
+        accuracy = 100 * np.array([[base, *row["accuracy"]] for row in rows])
+        steps = c * np.array([0, *rows[0]["steps"]])
+        curves.plot(steps, accuracy.mean(axis=0), color=colour, linestyle=dash, label=label)
+        if c in (1, C):
+            low, high = student(accuracy)
+            curves.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+    curves.set(xlim=(0, POLICIES["sums"].steps), ylim=(54, 68), title="One prompt a step")
+    curves.set(xlabel="training time, GRPO steps", ylabel="accuracy, %")
+    curves.legend(loc="upper left")
+    for P, colour, dash in ((1, COLOURS[0], "-"), (4, COLOURS[1], "--")):
+        grpo = means(tested("grpo", P), base, 1)
+        leads = np.stack([means(tested("pods", P), base, c) - grpo for c in cs], axis=1)
+        lead.plot(
+            cs,
+            leads.mean(axis=0),
+            color=colour,
+            linestyle=dash,
+            label="one prompt a step" if P == 1 else "four",
+        )
+        lead.fill_between(cs, *student(leads), color=colour, alpha=0.15, linewidth=0)
+    lead.axhline(0, color="black", linewidth=0.8)
+    for c, name in ((1.13, "cheap sampling"), (C, "paper"), (1.86, "H100")):
+        lead.axvline(c, color="grey", linestyle=":", linewidth=0.8)
+        lead.text(
+            c, 0.02, f" {name}", transform=lead.get_xaxis_transform(), rotation=90, va="bottom"
+        )
+    lead.set(xlim=(1, 2.5), title="Lead of PODS over GRPO")
+    lead.set(xlabel="c: seconds of a PODS step / of a GRPO step", ylabel="lead, points")
+    lead.legend(loc="upper right")
+    canvas.set_layout_engine("constrained")
+    canvas.savefig(ROOT / "docs/breakeven.png", dpi=150)
+
+
+def student(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95 % interval over seeds. values: (seeds, points)."""
+    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
+    return values.mean(axis=0) - half, values.mean(axis=0) + half
+
+
 if __name__ == "__main__":
     kinds = ("tune", "test", "twin")
-    stages = [f"{policy}-{kind}" for policy in POLICIES for kind in kinds] + ["result"]
+    stages = [f"{policy}-{kind}" for policy in POLICIES for kind in kinds]
+    stages += ["result", "picture"]
     if (
         len(sys.argv) < 2
         or sys.argv[1] not in stages

@@ -19,6 +19,7 @@ import yaml
 from scipy import stats
 
 ROOT = Path(__file__).parents[1]
+GRID = np.arange(1, 4.001, 0.01)  # of prices, for a break-even
 Sample = pandas.Series  # values in percent, by the rows' key
 
 
@@ -30,24 +31,44 @@ class Claim:
     text: str
     samples: list[list[str]]  # one sample, or two to compare
     conditions: Sequence[str] = ("index >= 0",)
-    file: str = "board/report.jsonl"
+    file: str = "board/report.jsonl"  # or a pattern of files
     value: str = "accuracy"  # column; the evaluations of a run are averaged
     last: int = 0  # of them only so many at the end; 0: all
     key: str = "seed"  # column that pairs two samples
+    base: str = ""  # rows before the first step; runs are then averaged over equal time...
+    prices: Sequence[float] = (1,)  # ... at each c, the time of a step of the first sample
+    level: float = 0.95  # of the interval
     statistic: str = "difference"
     form: str = "{:z.1f} ({:z.1f} to {:z.1f})"
     bold: bool = False  # results whose adjusted p is below .05
 
 
-def difference(a: Sample, b: Sample) -> tuple[float, ...]:
-    """Mean of a - b, its 95 % interval and p value (Student); NaN if only one sample has a key."""
-    paired = a.groupby(level=0).mean() - b.groupby(level=0).mean()
+def pair(a: Sample, b: Sample) -> Sample:
+    """a - b by key; NaN if only one has a key."""
+    return a.groupby(level=0).mean() - b.groupby(level=0).mean()
+
+
+def difference(*samples: Sample, level: float = 0.95) -> tuple[float, ...]:
+    """Mean of a - b, or of (a - b) - (c - d), its interval and p value (Student)."""
+    paired = pair(*samples[:2])
+    if samples[2:]:
+        paired -= pair(*samples[2:])
     test = stats.ttest_1samp(paired, 0)
-    return paired.mean(), *test.confidence_interval(), test.pvalue
+    return paired.mean(), *test.confidence_interval(level), test.pvalue
+
+
+def break_even(groups: list[list[Sample]], prices: Sequence[float]) -> tuple[float, ...]:
+    """The largest price at which the mean of a - b is not below 0 (0: at none), and its 95 %
+    interval by a bootstrap over keys."""
+    leads = np.stack([pair(a, b) for a, b in groups], axis=1)
+    count = len(leads)
+    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=10_000)
+    means = np.vstack([leads.mean(axis=0), weights @ leads / count])
+    largest = np.where(means >= 0, prices, 0).max(axis=1)
+    return largest[0], *np.quantile(largest[1:], [0.025, 0.975])
 
 
 STATISTICS = {
-    "difference": difference,
     "mean": lambda a: (a.mean(),),
     "count": lambda a: (len(a),),
     "spearman": lambda a, b: (a.corr(b, method="spearman"),),
@@ -63,29 +84,52 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 @cache
 def read(file: str) -> pandas.DataFrame:
-    return pandas.read_json(ROOT / "benchmarks/results" / file, lines=True)
+    files = sorted((ROOT / "benchmarks/results").glob(file))
+    return pandas.concat([pandas.read_json(f, lines=True) for f in files], ignore_index=True)
 
 
-def sample(claim: Claim, query: str) -> Sample:
+def sample(claim: Claim, query: str, price: float = 1) -> Sample:
     rows = read(claim.file).query(query).set_index(claim.key).sort_index()
+    if claim.base:
+        start = np.mean([*read(claim.file).query(claim.base)[claim.value]])
+        return 100 * rows.apply(
+            lambda row: average(row.steps, row[claim.value], start, price), axis=1
+        )
     return rows[claim.value].map(lambda value: 100 * np.mean(np.atleast_1d(value)[-claim.last :]))
+
+
+def average(steps: list[int], values: list[float], start: float, price: float) -> float:
+    """Mean of the values over the time of steps[-1] steps of price 1, by the trapezoidal rule."""
+    end = steps[-1] / price
+    times = [time for time in (0, *steps) if time < end] + [end]
+    return np.trapezoid(np.interp(times, [0, *steps], [start, *values]), times) / end
 
 
 def evaluate(claim: Claim) -> tuple[int, str]:
     """Number of rows, and the text with the results in it."""
+    prices = GRID if claim.statistic == "break_even" else claim.prices
     groups = [
-        [sample(claim, f"({query}) and ({condition})") for query in queries]
+        [
+            sample(claim, f"({query}) and ({condition})", 1 if number % 2 else price)
+            for number, query in enumerate(queries)
+        ]
         for queries in claim.samples
         for condition in claim.conditions
+        for price in prices
     ]
-    results = np.array([STATISTICS[claim.statistic](*group) for group in groups])
-    if claim.statistic == "difference":
+    if claim.statistic == "break_even":
+        step = len(prices)
+        results = [break_even(groups[i : i + step], prices) for i in range(0, len(groups), step)]
+    elif claim.statistic == "difference":
+        results = np.array([difference(*group, level=claim.level) for group in groups])
         results[:, 3] = holm(results[:, 3])
+    else:
+        results = [STATISTICS[claim.statistic](*group) for group in groups]
     texts = []
     for result in results:
         form = f"**{claim.form}**" if claim.bold and result[3] < 0.05 else claim.form
         texts.append(form.format(*result))
-    return sum(map(len, chain(*groups))), claim.text.format(*texts)
+    return sum(map(len, chain(*groups))) // len(prices), claim.text.format(*texts)
 
 
 def differs(page: str, claim: Claim) -> bool:

@@ -127,4 +127,9 @@ def report(config: TrainConfig, steps: list[JsonObject]) -> str:
             f"c: a step of {config.algorithm} takes {c:.2f} times a GRPO step on as many trained "
             "rollouts here (docs/algorithms.md, which one)"
         )
+        if config.algorithm == "pods":
+            lines.append(
+                "in our experiment (embedded policy, n = 4 m, 24 seeds) PODS was not behind up to "
+                "c = 1.14 with one prompt a step, and up to 1.27 with four"
+            )
     return "\n".join(lines)
