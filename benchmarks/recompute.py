@@ -57,18 +57,18 @@ def difference(*samples: Sample, level: float = 0.95) -> tuple[float, ...]:
     return paired.mean(), *test.confidence_interval(level), test.pvalue
 
 
-def break_even(groups: list[list[Sample]], prices: Sequence[float]) -> tuple[float, ...]:
-    """The largest price at which the mean of a - b is not below 0 (0: at none), and its 95 %
-    interval by a bootstrap over keys."""
-    leads = np.stack([pair(a, b) for a, b in groups], axis=1)
-    count = len(leads)
+def break_even(ours: pandas.DataFrame, theirs: Sample) -> tuple[float, ...]:
+    """The largest price at which the mean of ours - theirs is not below 0 (0: at none), and its
+    95 % interval by a bootstrap over keys. ours: a column for each price."""
+    leads, count = ours.sub(theirs, axis=0).to_numpy(), len(ours)
     weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=10_000)
     means = np.vstack([leads.mean(axis=0), weights @ leads / count])
-    largest = np.where(means >= 0, prices, 0).max(axis=1)
+    largest = np.where(means >= 0, ours.columns, 0).max(axis=1)
     return largest[0], *np.quantile(largest[1:], [0.025, 0.975])
 
 
 STATISTICS = {
+    "break_even": break_even,
     "mean": lambda a: (a.mean(),),
     "count": lambda a: (len(a),),
     "spearman": lambda a, b: (a.corr(b, method="spearman"),),
@@ -88,14 +88,15 @@ def read(file: str) -> pandas.DataFrame:
     return pandas.concat([pandas.read_json(f, lines=True) for f in files], ignore_index=True)
 
 
-def sample(claim: Claim, query: str, price: float = 1) -> Sample:
+def sample(claim: Claim, query: str, prices: Sequence[float]) -> Sample | pandas.DataFrame:
+    """Values by key; with more than one price a column for each."""
     rows = read(claim.file).query(query).set_index(claim.key).sort_index()
-    if claim.base:
-        start = np.mean([*read(claim.file).query(claim.base)[claim.value]])
-        return 100 * rows.apply(
-            lambda row: average(row.steps, row[claim.value], start, price), axis=1
-        )
-    return rows[claim.value].map(lambda value: 100 * np.mean(np.atleast_1d(value)[-claim.last :]))
+    if not claim.base:
+        return rows[claim.value].map(lambda v: 100 * np.mean(np.atleast_1d(v)[-claim.last :]))
+    start = np.mean([*read(claim.file).query(claim.base)[claim.value]])
+    runs = [*zip(rows["steps"], rows[claim.value], strict=True)]
+    values = [[100 * average(*run, start, price) for price in prices] for run in runs]
+    return pandas.DataFrame(values, rows.index, prices).squeeze("columns")
 
 
 def average(steps: list[int], values: list[float], start: float, price: float) -> float:
@@ -107,20 +108,16 @@ def average(steps: list[int], values: list[float], start: float, price: float) -
 
 def evaluate(claim: Claim) -> tuple[int, str]:
     """Number of rows, and the text with the results in it."""
-    prices = GRID if claim.statistic == "break_even" else claim.prices
     groups = [
         [
-            sample(claim, f"({query}) and ({condition})", 1 if number % 2 else price)
+            sample(claim, f"({query}) and ({condition})", [1] if number % 2 else prices)
             for number, query in enumerate(queries)
         ]
         for queries in claim.samples
         for condition in claim.conditions
-        for price in prices
+        for prices in ([GRID] if claim.statistic == "break_even" else [[c] for c in claim.prices])
     ]
-    if claim.statistic == "break_even":
-        step = len(prices)
-        results = [break_even(groups[i : i + step], prices) for i in range(0, len(groups), step)]
-    elif claim.statistic == "difference":
+    if claim.statistic == "difference":
         results = np.array([difference(*group, level=claim.level) for group in groups])
         results[:, 3] = holm(results[:, 3])
     else:
@@ -129,7 +126,7 @@ def evaluate(claim: Claim) -> tuple[int, str]:
     for result in results:
         form = f"**{claim.form}**" if claim.bold and result[3] < 0.05 else claim.form
         texts.append(form.format(*result))
-    return sum(map(len, chain(*groups))) // len(prices), claim.text.format(*texts)
+    return sum(map(len, chain(*groups))), claim.text.format(*texts)
 
 
 def differs(page: str, claim: Claim) -> bool:

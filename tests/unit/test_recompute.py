@@ -80,3 +80,35 @@ def test_a_page_that_differs_is_named(rows, capsys):
     assert capsys.readouterr().out.startswith(
         "NOT README.md: 3 rows of board/report.jsonl: never printed: 3"
     )
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Eight steps raise the accuracy by 8, 16 and 24 points with GRPO, 2.005 times with PODS."""
+    lines = [
+        {
+            "arm": arm,
+            "seed": seed,
+            "steps": [4, 8],
+            "accuracy": [0.5 + x * gain, 0.5 + 2 * x * gain],
+        }
+        for arm, gain in (("grpo", 1), ("pods", 2.005))
+        for seed, x in enumerate((0.04, 0.08, 0.12))
+    ]
+    lines += [{"arm": "base", "seed": 0, "steps": [1], "accuracy": [0.5]}]
+    monkeypatch.setattr(recompute, "read", lambda file: pandas.DataFrame(lines))
+
+
+def test_the_average_over_priced_time_and_the_break_even_are_those_by_hand(trained):
+    """On a straight line from the base the average over a part of the time falls with the part."""
+    priced = {"base": "arm == 'base'", "statistic": "mean", "form": "{:.1f}"}
+    for price, value in ((1, 58), (2, 54)):
+        claim = Claim("{}", [["arm == 'grpo'"]], prices=[price], **priced)
+        assert recompute.evaluate(claim) == (3, f"{value:.1f}")
+    compared = ["arm == 'pods'", "arm == 'grpo'"]
+    twice = Claim("{}", [compared * 2], base="arm == 'base'", form="{:z.1f}")
+    assert recompute.evaluate(twice) == (12, "0.0"), "the difference of equal differences"
+    even = Claim(
+        "{}", [compared], base="arm == 'base'", statistic="break_even", form="{:.2f} {:.2f} {:.2f}"
+    )
+    assert recompute.evaluate(even) == (6, "2.00 2.00 2.00"), "2.005, on the grid of prices"
