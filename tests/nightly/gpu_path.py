@@ -422,6 +422,7 @@ def engine_settings(folder):
     return {
         "unsloths": [unsloths[name] for name in names],
         "ours": [ours.use_v2_model_runner, *model, ours.lora_config.max_lora_rank],
+        "graphs_without_adapter": ours.compilation_config.cudagraph_specialize_lora,
     }
 
 

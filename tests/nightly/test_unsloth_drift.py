@@ -104,6 +104,7 @@ def test_vllm_is_asked_for_what_the_guard_and_the_seeds_need(sides):
     settings = sides["unsloth"]["settings"]
     assert settings["unsloths"] == [257, 1, 64, 0, "processed_logprobs"]
     assert settings["ours"] == [True, "bitsandbytes", "raw_logprobs", 64]
+    assert settings["graphs_without_adapter"] is False
 
 
 def test_vllm_and_the_trainer_quantise_to_the_same_bits(sides):
