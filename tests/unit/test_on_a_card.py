@@ -1,4 +1,5 @@
-"""What only a card can show: the copy's speed, and the estimate beside a trial. Not run yet."""
+"""What only a card can show: the copy's speed, the estimate beside a trial, prompts
+computed once. Not run yet."""
 
 import json
 import re
@@ -9,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from pods.files import read_lines
 from tests.conftest import ROOT
 from tests.fake_run import QWEN_3B, TINY
 
@@ -26,10 +28,12 @@ def run(*arguments: str) -> str:
     ).stdout
 
 
+PAD = "model.pad_token=null"
+
+
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory):
-    """What a trial prints, by name, of random weights of Qwen2.5-3B's shape in 4 bits and of their
-    copy; and the estimate of both."""
+def weights(tmp_path_factory):
+    """A folder with random weights of Qwen2.5-3B's shape, and with the copy of their 4 bits."""
     folder = tmp_path_factory.mktemp("card")
     with torch.device("cuda"):
         # Of the tiny policy, this would make noise of 0.3 nats in bfloat16.
@@ -39,15 +43,21 @@ def trials(tmp_path_factory):
     del model
     torch.cuda.empty_cache()
     AutoTokenizer.from_pretrained(TINY).save_pretrained(folder / "base")
-    pad = "model.pad_token=null"
-    run("scripts/dequantize.py", f"model.path={folder}/base", pad, f"out={folder}/copy")
+    run("scripts/dequantize.py", f"model.path={folder}/base", PAD, f"out={folder}/copy")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trials(weights):
+    """What a trial prints, by name, of the weights in 4 bits and of their copy; the estimates."""
     name = torch.cuda.get_device_name()
     card = next((key for part, key in CARDS.items() if part in name), None)
     found = {}
     for side, four_bit in (("base", "true"), ("copy", "false")):
-        keys = ["trial=true", "experiment=gsm8k_qwen", "task=arithmetic", pad]
-        keys += [f"model.path={folder}/{side}", f"model.load_in_4bit={four_bit}"]
-        printed = run("train.py", *keys, f"output_dir={folder}/runs")
+        # Random weights earn no reward, and a lean update would leave every row out.
+        keys = ["trial=true", "experiment=gsm8k_qwen", "task=arithmetic", PAD, "lean_update=false"]
+        keys += [f"model.path={weights}/{side}", f"model.load_in_4bit={four_bit}"]
+        printed = run("train.py", *keys, f"output_dir={weights}/runs")
         numbers = re.findall(r"(?m)^([\w/]+) ([\d.e-]+)$", printed)
         estimate = {}
         if card:
@@ -80,3 +90,27 @@ def test_the_estimate_is_near_the_trial(trials, side):
     assert expected == pytest.approx(peak, rel=0.05)
     low, high = estimate["seconds_range"]
     assert low < seconds(trial) < high
+
+
+REWARD = """
+def varied(completions, **_):
+    return [float(sum(map(ord, text)) % 7) for text in completions]
+"""
+
+
+def test_prompts_that_are_computed_once_have_the_same_gradient(weights, tmp_path, monkeypatch):
+    """Unsloth's prefix grouping: the length of the first gradient, in bfloat16."""
+    pytest.importorskip("unsloth_zoo")
+    (tmp_path / "own.py").write_text(REWARD)
+    lengths = []
+    for value in "01":
+        monkeypatch.setenv("UNSLOTH_GRPO_PREFIX_GROUPER", value)
+        keys = ["experiment=gsm8k_qwen", "task=arithmetic", PAD, "max_steps=1"]
+        keys += [f"rewards.functions.varied={tmp_path}/own.py:varied"]
+        keys += [f"model.path={weights}/copy", "model.load_in_4bit=false", "backend=unsloth"]
+        keys += ["engine=trl", "trl.use_vllm=false", "sampling.max_completion_length=128"]
+        run("train.py", *keys, f"run={value}", f"output_dir={tmp_path}")
+        (line,) = read_lines(tmp_path / value / "metrics.jsonl")
+        lengths.append(line["grad_norm"])
+    assert lengths[0] > 0
+    assert lengths[1] == pytest.approx(lengths[0], rel=0.02)
