@@ -7,6 +7,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
+import yaml
+
 try:
     from pylatexenc.latex2text import LatexNodes2Text
     from pylatexenc.latexwalker import LatexWalker
@@ -17,63 +19,14 @@ except ModuleNotFoundError as error:
     ) from error
 
 from . import tags
-from .reading import substitute
+from .reading import FOLDER, substitute
 
+STEPS = yaml.safe_load((FOLDER / "published.yaml").read_text())
 MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the data sets equals it
 MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240
 MAX_ENVIRONMENTS = 3  # a table within a table is padded to its width in every cell
 
-UNITS = (  # removed in this order
-    "degree cm centimeter meter mile second minute hour day week month year foot feet inch yard"
-)
 WHOLE_TEXT_MACRO = r"\A\\text\{(.+?)\}\n?\Z"
-FIRST_STEPS = (  # pattern, replacement
-    (r"\n", ""),
-    (r"\\!", ""),
-    (r"\\\\", r"\\"),
-    ("tfrac", "frac"),
-    ("dfrac", "frac"),
-    (r"\\left", ""),
-    (r"\\right", ""),
-    (r"\^\{\\circ\}", ""),
-    (r"\^\\circ", ""),
-    (r"\\\$", ""),
-)
-UNITLESS_STEPS = (  # after the unit on the right
-    (r"\\%", ""),
-    (r"\\%", ""),  # twice, as published: \\%% goes too
-    (r" \.", " 0."),
-    (r"\{\.", "{0."),
-    (r"\A\.", "0."),
-    (r"\A[^=]{0,2}=([^=]*)\Z", r"\1"),  # x=5
-    (r"\\sqrt(?!\\sqrt)([^{])", r"\\sqrt{\1}"),
-)
-FRACTION_STEPS = (
-    (r"\\frac([^{])\{", r"\\frac{\1}{"),
-    (r"\\frac([^{])([^{])", r"\\frac{\1}{\2}"),
-)
-WHOLE_NUMBER_STEPS = (
-    (r"\A0\.5\Z", "1/2"),  # the one decimal that the release knows
-    (r"\A(0|-?[1-9][0-9]*)/(0|-?[1-9][0-9]*)\Z", r"\\frac{\1}{\2}"),
-)
-SECOND_STEPS = (
-    (WHOLE_TEXT_MACRO, r"\1"),
-    (r"\\%", ""),
-    (r"\\\$", ""),
-    (r"\$", ""),
-    ("%", ""),
-    (" or ", " , "),
-    (" and ", " , "),
-    ("million", "*10^6"),
-    ("billion", "*10^9"),
-    ("trillion", "*10^12"),
-    *((unit + r"(es)?(s)? *(\^[0-9]+)?", "") for unit in UNITS.split()),
-    (r"\^ *\\circ", ""),
-    (r"(?s)\A\{(.*)\}\Z", r"\1"),
-    (r",\\! *", ""),
-)
-SYMBOL_STEPS = (("√", "sqrt"), ("π", "pi"), ("∞", "inf"), ("∪", "U"), ("[·×]", "*"))
-PLAIN_STEPS = (("- *", "-"), (r"([0-9]) +([0-9])", r"\1+\2"), ("[ {}]", ""))  # 1 2/3 is mixed
 THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 CONVERTER = LatexNodes2Text()
@@ -123,30 +76,30 @@ def first_form(text: str) -> str:
     """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced. A text that
     made the release raise an error stays as it is: two units, or nothing behind a macro."""
     whole = re.sub(WHOLE_TEXT_MACRO, r"\1", text.strip()).strip()
-    text, *units = substitute(whole, FIRST_STEPS).split("\\text{ ")
-    text = substitute(text, UNITLESS_STEPS)
+    text, *units = substitute(whole, STEPS["first"]).split("\\text{ ")
+    text = substitute(text, STEPS["unitless"])
     if len(units) > 1 or re.search(r"\\sqrt(?:\\sqrt|\Z)", text):
         return whole
     text = text.replace(" ", "")
     short = re.search(r"\\frac([^{]?)(?:\\frac|\Z)", text)
     if short is None:
-        text = substitute(text, FRACTION_STEPS)
+        text = substitute(text, STEPS["fractions"])
     elif not short[1]:
         return whole
-    return substitute(text, WHOLE_NUMBER_STEPS)
+    return substitute(text, STEPS["whole_numbers"])
 
 
 @lru_cache(maxsize=8192)
 def second_form(text: str) -> str:
     """The PRM800K form: LaTeX as text, lower case, without units, spaces and braces."""
-    text = substitute(text, SECOND_STEPS)
+    text = substitute(text, STEPS["second"])
     text = _whole(text, text) or text
     if "\\" in text:
         text = re.sub(r"\\[td]frac", r"\\frac", text)
         plain = latex_as_text(text.replace("\\frac", " \\frac"))  # 7\frac34 is mixed
         if plain is not None:
-            text = substitute(plain, SYMBOL_STEPS).strip()
-    text = substitute(text, PLAIN_STEPS).lower()
+            text = substitute(plain, STEPS["symbols"]).strip()
+    text = substitute(text, STEPS["plain"]).lower()
     return _whole(THOUSANDS.sub("", text), text.replace(",", ""), int) or text
 
 
