@@ -220,20 +220,6 @@ def date(tree: Tree) -> tuple:
     return tuple(sorted(zip([token.type[:5] for token in tree.children], texts(tree), strict=True)))
 
 
-def time(tree: Tree) -> tuple:
-    """Hour of the day, minute, second, and whether the half of the day is known."""
-    parts = {token.type: token.lower() for token in tree.children}
-    hour, minute, second = (int(parts.get(n, 0)) for n in ("HOUR", "MINUTE", "SECOND"))
-    half = parts.get("HALF", "pm" if hour >= 12 or "NOON" in parts else "")
-    return hour % 12 + 12 * (half[:1] == "p"), minute, second, half > ""
-
-
-def formula(tree: Tree) -> list[str]:
-    tokens = ["*" if token.type == "HYDRATE" else token for token in tree.scan_values(bool)]
-    text = "".join(tokens).translate(NO_DIGITS | str.maketrans("", "", "_^\\"))
-    return [re.sub(r"([+-])(\d+)$|\((\d*[+-])\)$", r"\2\1\3", re.sub(r"([+-])1$", r"\1", text))]
-
-
 # ---- Expressions, relations, lists ---------------------------------------------------------------
 
 INFINITY = LARGEST / 3
@@ -404,14 +390,12 @@ class Entries(Interpreter):
 
     def math(self, tree: Tree) -> Reading:
         first, *measure = tree.children
-        if isinstance(first, Token) or len(list(tree.scan_values(bool))) > 150:
-            raise ValueError("a name, which is text, or too long")
+        if len(list(tree.scan_values(bool))) > 150:
+            raise ValueError("too long")
         readings = self.visit(first)
         if measure and len(readings) == 1 and readings[0].exact:
             *value, _ = alone = readings[0].value
             amount = read(f"1 {measure[0].strip()}", "number")
-            if amount is None:
-                raise ValueError("no unit")
             return Reading((*value, amount.value[-1]), (alone,))
         return readings[0] if len(readings) == 1 else together(readings, "")
 
@@ -497,7 +481,8 @@ def together(readings: list[Reading], joiner: str) -> Reading:
         return Reading(("list", "", *unordered(labels)), tuple(forms))
     is_symbol = len({*names}) == 1 and "label" not in {value[0] for value in values}
     entries = unordered(given if is_symbol else values)
-    if joiner and any(r.value[0] == "text" or (r.name and not r.forms) for r in readings):
+    is_choice = any(r.value[0] in ("text", "label") or (r.name and not r.forms) for r in readings)
+    if joiner and is_choice:
         return Reading(("list", joiner, *entries))
     meant = () if joiner else (("()", *given),)
     return Reading(("list", joiner, *entries), (("{}", *entries), ("list", "", *entries)), meant)
@@ -507,12 +492,12 @@ READERS: dict[str, Callable[[Tree], Any]] = {
     "letter": texts,
     "word": lambda tree: [tree.children[0].type],
     "date": date,
-    "time": time,
+    "time": lambda tree: [substitute(":".join(tree.children).lower(), SPELLING["time"])],
     "code": lambda tree: [SPELLING["numbers"].get(text, text) for text in texts(tree)],
     "ratio": Amounts().transform,
     "range": Amounts().transform,
     "number": Amounts().transform,
-    "formula": formula,
+    "formula": lambda tree: [substitute("".join(tree.scan_values(bool)), SPELLING["formula"])],
     "math": Entries().visit,
     "text": lambda tree: words(tree.children[0]),
 }
