@@ -13,6 +13,7 @@ from pods.config.keys import TrainConfig
 from pods.engines import LivePolicy, Work, requests_of
 from pods.lean_update import Tensors
 from pods.trainer import PodsTrainer
+from pods.trl_adapter import changed
 
 
 def warm_up(
@@ -51,25 +52,38 @@ def warm_up(
 
 
 def compare_recomputation(trainer: PodsTrainer, batch: Tensors) -> None:
-    """Print the seconds of an update of these rows with and without gradient_checkpointing."""
-    seconds = {}
-    for on in (True, False):
+    """Print the seconds of an update of these rows with gradient_checkpointing, and without it in
+    the largest micro-batches that fit."""
+
+    def seconds(on: bool, rows: int) -> float:
+        with (
+            trainer.recomputation(on),
+            changed(trainer.args, per_device_train_batch_size=rows),
+        ):
+            trainer.dry_run_update(batch)  # kernels compile
+            began = time.perf_counter()
+            trainer.dry_run_update(batch)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            return (time.perf_counter() - began) * size / rows
+
+    rows = size = trainer.args.per_device_train_batch_size
+    recomputed = seconds(True, size)
+    while True:
         try:
-            with trainer.recomputation(on):
-                trainer.dry_run_update(batch)  # kernels compile
-                began = time.perf_counter()
-                trainer.dry_run_update(batch)
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
-                seconds[on] = time.perf_counter() - began
+            kept = seconds(False, rows)
+            break
         except torch.OutOfMemoryError:
-            print("gradient_checkpointing=false: memory is too small; leave it true")
-            return
-    better = "false" if seconds[False] < seconds[True] else "true"
+            trainer.model.zero_grad()
+            if rows % 2:
+                print("gradient_checkpointing=false: memory is too small; leave it true")
+                return
+            rows //= 2
+    without = "false" if rows == size else f"false micro_batch_size={rows}"
     print(
         "gradient_checkpointing: the update of the longest micro-batch takes "
-        f"{seconds[True]:.3g} s with true and {seconds[False]:.3g} s with false; "
-        f"set gradient_checkpointing={better}"
+        f"{recomputed:.3g} s with true and {kept:.3g} s with {without}; "
+        f"set gradient_checkpointing={without if kept < recomputed else 'true'}"
     )
 
 

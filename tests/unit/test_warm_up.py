@@ -153,3 +153,30 @@ def test_a_trial_compares_gradient_checkpointing_and_leaves_it_as_it_was(on, cap
     assert "; set gradient_checkpointing=" in capsys.readouterr().out
     assert (model.is_gradient_checkpointing, trainer.args.gradient_checkpointing) == (on, on)
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [(2, "with false micro_batch_size=2; set"), (0, "memory is too small; leave it true")],
+)
+def test_a_trial_halves_the_micro_batch_until_it_fits_without_recomputation(most, said, capsys):
+    keys = [*SETTINGS, "gradient_checkpointing=true"]
+    trainer = build(keys, dataset=rows())
+    trainer.create_optimizer()
+    model = trainer.model_wrapped = trainer.model
+    model.gradient_checkpointing_enable()
+    compute_loss, sizes = trainer.compute_loss, []
+
+    def loss_of(model, inputs, *arguments, **keywords):
+        if not model.is_gradient_checkpointing:
+            sizes.append(len(inputs["advantages"]))
+            if sizes[-1] > most:
+                raise torch.OutOfMemoryError("full")
+        return compute_loss(model, inputs, *arguments, **keywords)
+
+    trainer.compute_loss = loss_of
+    warm_up(trainer, compose(*keys, "trial=true"), lambda name: nullcontext())
+    assert sizes == ([4, 2, 2] if most else [4, 2, 1])
+    assert said in capsys.readouterr().out
+    assert model.is_gradient_checkpointing
+    assert trainer.args.per_device_train_batch_size == 4
