@@ -518,6 +518,15 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "C_1 \\cdot C_2": (["C_2C_1"], []),
         "2\\sqrt{3}": ([], ["2√", "-2\\sqrt{3}"]),
     },
+    "signs and pictures": {
+        "32": (
+            ["✅ 32", "32 🎯", "➡️ 32", "32 ripe pears"],
+            ["❌ 32", "32 👎", "➖32", "32❓", "32 not pears", "32 double rooms"],
+        ),
+        "(4,7)": (["(4, 7) ✔"], ["(➖4, 7)", "(4, 7) ✗"]),
+        "A♠": (["A ♠"], ["A♥", "A"]),
+        "D": (["✔ D"], ["D♭", "🚫 D"]),
+    },
     "kinds of another person's pairs": {
         "40": (
             [
