@@ -120,8 +120,8 @@ class TrlAdapter(trl.GRPOTrainer):
     def compute_loss(self, model: Any, inputs: Tensors, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not inputs:
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        # Read for the correction only, but that with it Unsloth computes a prompt again for each of
-        # its completions.
+        # TRL's loss reads use_vllm for this correction only; Unsloth's also reads it, and then
+        # computes a prompt once for each completion.
         corrects = self.vllm_importance_sampling_correction and "sampling_per_token_logps" in inputs
         logs = self._metrics
         filled = "rows_counted" in inputs

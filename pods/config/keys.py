@@ -264,7 +264,7 @@ class EvaluationKeys(Section):
 
 
 class VllmKeys(Section):
-    """Memory of every engine that uses vLLM, and the weights that Unsloth's samples from."""
+    """Memory of every engine that uses vLLM, and whether Unsloth's samples from merged weights."""
 
     gpu_memory_utilization: Annotated[
         Share, RESUMABLE, KeyInfo(trl=("vllm_gpu_memory_utilization",))

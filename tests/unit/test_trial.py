@@ -43,7 +43,7 @@ def test_the_report_compares_the_later_steps_with_grpo():
     text = trial.report(compose("experiment=quickstart"), [first, own, own, first, grpo, grpo])
     assert "GRPO with n = m = 4: seconds/generate 2.00, seconds/update 1.00" in text
     assert "c: a step of pods takes 1.39 times a GRPO step" in text
-    assert "PODS paid below c = 1.14 with one prompt" in text
+    assert "PODS broke even at c = 1.14 (1.02 to 1.27) with one prompt" in text
     assert "seconds/update 1.17" in text
 
 
