@@ -26,11 +26,12 @@ class TrlEngine:
 
     generate_ids: of pods.trl_adapter.TrlAdapter, (prompts, evaluation, greedy) -> token ids of each
     completion, log-probabilities or None. ends: the tokens that end a completion, the tokenizer's
-    first.
+    first. from_server: whether a vLLM server generates.
     """
 
     generate_ids: Callable[..., tuple]
     ends: list[int]
+    from_server: bool = False
 
     def generate(self, works: Iterable[Work], *, logprobs: bool = False) -> Answers:
         """See Engine; only vLLM gives log-probabilities."""
@@ -38,7 +39,9 @@ class TrlEngine:
             prompts = work.prompts
             try:
                 ids, values = self.generate_ids(prompts, work.evaluation, work.greedy)
-            except OSError as error:  # those of requests, too
+            except OSError as error:  # requests' errors are OSErrors
+                if not self.from_server:
+                    raise
                 raise EngineError(
                     f"the vLLM server gave no answer ({error}); start it, and run again to resume"
                 ) from error

@@ -29,7 +29,8 @@ class EngineSampler:
         self.trainer = trainer
         self.config = config
         self.tokenizer = policy.tokenizer
-        self.engine = engine or TrlEngine(trainer.generate_ids, policy.end_tokens)
+        from_server = choose.vllm_mode(config) == "server"
+        self.engine = engine or TrlEngine(trainer.generate_ids, policy.end_tokens, from_server)
         self.guard: Guard | None = None
         if choose.gives_logprobs(config.engine, config):
             self.guard = Guard(

@@ -14,8 +14,8 @@ from peft import AutoPeftModelForCausalLM
 
 from pods.batch import AlgorithmError, Completion, Selection
 from pods.clock import Clock
-from pods.config.errors import UserError
-from pods.engines import choose
+from pods.config.errors import EngineError, UserError
+from pods.engines import LivePolicy, Work, choose
 from pods.engines.trl import TrlEngine
 from pods.models.policy import load_tokenizer, load_transformers
 from pods.runs.folder import RunFolder
@@ -305,6 +305,17 @@ def test_a_completion_of_trl_is_clipped_where_no_end_token_came(sampled, length,
 
 def test_an_empty_completion_of_trl_has_its_end_token():
     assert TrlEngine(None, [1, 2]).completion([], []).token_ids == [1]
+
+
+@pytest.mark.parametrize(("from_server", "kind"), [(True, EngineError), (False, OSError)])
+def test_only_a_server_is_said_to_give_no_answer(from_server, kind):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    work = Work([], LivePolicy(None, 0))
+    with pytest.raises(kind, match="No space left on device") as caught:
+        next(TrlEngine(full, [1], from_server).generate([work]))
+    assert ("vLLM server gave no answer" in str(caught.value)) == from_server
 
 
 def test_an_adapter_finds_its_base_from_any_folder(tmp_path, monkeypatch):
