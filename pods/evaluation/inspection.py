@@ -37,7 +37,10 @@ class InspectConfig(Section):
 @command("inspect", InspectConfig)
 def main(config: InspectConfig) -> None:
     config.run = lookup.find_run(config.run, config.output_dir)
-    rollouts = files.read_lines(config.output_dir / config.run / "rollouts.jsonl.gz")
+    log = config.output_dir / config.run / "rollouts.jsonl.gz"
+    if not log.is_file():
+        raise UserError(f"run={config.run}: no rollout log {log}; copy it there, or name another")
+    rollouts = files.read_lines(log)
     answers = completions(config.results_dir / config.run)
     if config.question is not None:
         show_question(config, rollouts, answers)

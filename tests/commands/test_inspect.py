@@ -98,6 +98,12 @@ def test_a_mistake_is_one_line(capsys, arguments, line):
     assert line in refused(capsys, INSPECT, *arguments)
 
 
+def test_a_run_without_a_rollout_log_is_refused(run, capsys):
+    (run / "rollouts.jsonl.gz").unlink()
+    line = refused(capsys, INSPECT, "run=r")
+    assert "run=r: no rollout log checkpoints/r/rollouts.jsonl.gz; " in line
+
+
 def test_without_scores_it_names_the_command_with_its_quotes(run, tmp_path, capsys):
     (tmp_path / "results").rename(tmp_path / "elsewhere")
     run.rename(run.with_name("my run"))
