@@ -75,10 +75,10 @@ def compare_recomputation(trainer: PodsTrainer, batch: Tensors) -> None:
             break
         except torch.OutOfMemoryError:
             trainer.model.zero_grad()
-            if rows % 2:
+            if rows == 1:
                 print("gradient_checkpointing=false: memory is too small; leave it true")
                 return
-            rows //= 2
+            rows = max(k for k in range(1, rows) if size % k == 0)
     without = "false" if rows == size else f"false micro_batch_size={rows}"
     print(
         "gradient_checkpointing: the update of the longest micro-batch takes "

@@ -156,11 +156,18 @@ def test_a_trial_compares_gradient_checkpointing_and_leaves_it_as_it_was(on, cap
 
 
 @pytest.mark.parametrize(
-    ("most", "said"),
-    [(2, "with false micro_batch_size=2; set"), (0, "memory is too small; leave it true")],
+    ("kept", "size", "most", "tried", "said"),
+    [
+        (4, 4, 2, [4, 2, 2], "with false micro_batch_size=2; set"),
+        (3, 6, 1, [6, 3, 2, 1, 1], "with false micro_batch_size=1; set"),
+        (4, 4, 0, [4, 2, 1], "memory is too small; leave it true"),
+    ],
 )
-def test_a_trial_halves_the_micro_batch_until_it_fits_without_recomputation(most, said, capsys):
-    keys = [*SETTINGS, "gradient_checkpointing=true"]
+def test_a_trial_lowers_the_micro_batch_until_it_fits_without_recomputation(
+    kept, size, most, tried, said, capsys
+):
+    keys = [*SETTINGS, f"kept_per_prompt={kept}", f"micro_batch_size={size}"]
+    keys.append("gradient_checkpointing=true")
     trainer = build(keys, dataset=rows())
     trainer.create_optimizer()
     model = trainer.model_wrapped = trainer.model
@@ -176,7 +183,7 @@ def test_a_trial_halves_the_micro_batch_until_it_fits_without_recomputation(most
 
     trainer.compute_loss = loss_of
     warm_up(trainer, compose(*keys, "trial=true"), lambda name: nullcontext())
-    assert sizes == ([4, 2, 2] if most else [4, 2, 1])
+    assert sizes == tried
     assert said in capsys.readouterr().out
     assert model.is_gradient_checkpointing
-    assert trainer.args.per_device_train_batch_size == 4
+    assert trainer.args.per_device_train_batch_size == size
