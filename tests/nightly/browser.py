@@ -22,7 +22,7 @@ class Page:
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.number = 0
-        self.loaded = False
+        self.loaded: set[str] = set()  # the loaders whose page is complete
         self.session: str | None = None
         theirs_in, self.to = os.pipe()
         self.back, theirs_out = os.pipe()
@@ -44,6 +44,7 @@ class Page:
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network", "DOM"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -53,8 +54,8 @@ class Page:
         )
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", features=[feature])
-        self.call("Page.navigate", url=file.absolute().as_uri())
-        while not self.loaded:
+        loader = self.call("Page.navigate", url=file.absolute().as_uri())["loaderId"]
+        while loader not in self.loaded:  # about:blank's own event may come late
             self.receive()
 
     def close(self) -> None:
@@ -95,8 +96,8 @@ class Page:
             self.errors.append(str(parameters["args"]))
         elif method == "Log.entryAdded":
             self.errors.append(parameters["entry"]["text"])
-        elif method == "Page.loadEventFired":
-            self.loaded = True
+        elif method == "Page.lifecycleEvent" and parameters["name"] == "load":
+            self.loaded.add(parameters["loaderId"])
         return message
 
     def value(self, expression: str) -> Any:
