@@ -226,7 +226,7 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
             warn(f"{name}: methods differ in {key}: {parts}")
     used = [(method.label, method.runs) for method in present]
     lines = selection.warnings(folder, used)
-    for line in lines or selection.tuned([(one.label, one.settings) for one in present]):
+    for line in lines + selection.tuned([(one.label, one.settings) for one in present]):
         warn(f"{name}: {line}")
     for label, method in methods.items():
         if method is None:

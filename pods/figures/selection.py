@@ -185,25 +185,30 @@ def chosen_among(results_dir: Path) -> set[str]:
 
 
 def tuned(methods: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """A line for the methods that differ in keys of the optimiser only: of these one wants the
-    best, which is no result. methods: label, settings of a run."""
-    groups: dict[str, list[str]] = {}
+    """A line for the methods that differ in keys of the optimiser, and in no others: the best of
+    them is selected by these scores. methods: label, settings of a run."""
+    groups: dict[str, dict[str, str]] = {}  # other settings -> label -> those of the optimiser
     for label, settings in methods:
-        others = {
-            key: value
-            for key, value in settings.items()
-            if not key.startswith(("optimizer.", "scored.", "git_commit"))
-            and key not in ("seed", "run")
-            and not key_has("private", key)
-        }
-        if "seed" in settings:  # published runs have no config
-            groups.setdefault(json.dumps(others, sort_keys=True), []).append(label)
+        if "seed" not in settings:  # published runs have no config
+            continue
+        optimiser, others = {}, {}
+        for key, value in settings.items():
+            if key.startswith("optimizer."):
+                optimiser[key] = value
+            elif not (
+                key.startswith(("scored.", "git_commit"))
+                or key in ("seed", "run")
+                or key_has("private", key)
+            ):
+                others[key] = value
+        group = groups.setdefault(json.dumps(others, sort_keys=True), {})
+        group[label] = json.dumps(optimiser, sort_keys=True)
     return [
-        f"{', '.join(labels)} differ in keys of the optimiser only: the best of them is chosen by "
-        "these scores, which are too high for it; scripts/best.py chooses by validation questions "
+        f"{', '.join(group)} differ in keys of the optimiser only: the best of them was selected "
+        "on these scores, so its own is too high; scripts/best.py selects by validation questions "
         "and trains fresh seeds"
-        for labels in groups.values()
-        if len(labels) > 1
+        for group in groups.values()
+        if len({*group.values()}) > 1
     ]
 
 
