@@ -527,6 +527,33 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "A♠": (["A ♠"], ["A♥", "A"]),
         "D": (["✔ D"], ["D♭", "🚫 D"]),
     },
+    "other languages": {
+        "63": (
+            [
+                "La réponse est alors 63.",
+                "La respuesta es, por tanto, 63.",
+                "Somit ist die richtige Antwort 63.",
+                "La soluzione è dunque 63.",
+                "正解は63です。",
+                "Jibu sahihi ni 63.",
+                "সঠিক উত্তর হল ৬৩।",
+                "సరైన సమాధానం 63.",
+                "คำตอบที่ถูกต้องคือ 63",
+            ],
+            [
+                "La réponse est donc 63 ou 64",
+                "Die falsche Antwort ist 63",
+                "Die Antwort ist also nicht 63",
+                "正解は63ではない",
+                "Jibu sahihi si 63",
+                "সঠিক উত্তর ৬৩ নয়",
+            ],
+        ),
+        "E": (
+            ["Die richtige Antwort ist E.", "La opción correcta es la E", "正解はEです", "因此选E"],
+            ["不选E", "选E或D", "Option E ist falsch", "La réponse est donc D, pas E"],
+        ),
+    },
     "kinds of another person's pairs": {
         "40": (
             [
