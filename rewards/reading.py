@@ -220,6 +220,11 @@ def date(tree: Tree) -> tuple:
     return tuple(sorted(zip([token.type[:5] for token in tree.children], texts(tree), strict=True)))
 
 
+def species(tree: Tree) -> str:
+    """One molecule or ion with its number."""
+    return substitute("".join(tree.scan_values(bool)), SPELLING["formula"])
+
+
 # ---- Expressions, relations, lists ---------------------------------------------------------------
 
 INFINITY = LARGEST / 3
@@ -497,7 +502,10 @@ READERS: dict[str, Callable[[Tree], Any]] = {
     "ratio": Amounts().transform,
     "range": Amounts().transform,
     "number": Amounts().transform,
-    "formula": lambda tree: [substitute("".join(tree.scan_values(bool)), SPELLING["formula"])],
+    "formula": lambda tree: [
+        tree.data,
+        *[unordered(map(species, s.children)) for s in tree.children],
+    ],
     "math": Entries().visit,
     "text": lambda tree: words(tree.children[0]),
 }

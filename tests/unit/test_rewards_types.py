@@ -554,6 +554,14 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ["不选E", "选E或D", "Option E ist falsch", "La réponse est donc D, pas E"],
         ),
     },
+    "reactions": {
+        "C3H8 + 5O2 -> 3CO2 + 4H2O": (
+            ["5O2 + C3H8 → 4H2O + 3CO2"],
+            ["3CO2 + 4H2O -> C3H8 + 5O2", "C3H8 + 5O2 ⇌ 3CO2 + 4H2O", "C3H8 + 5O2"],
+        ),
+        "H2 + I2 \\rightleftharpoons 2HI": (["I_2 + H_2 ⇌ 2HI"], ["H2 + I2 -> 2HI"]),
+        "Ba^{2+} + SO4^{2-} -> BaSO4": (["SO4^2- + Ba^2+ → BaSO4(s)"], ["Ba + SO4 -> BaSO4"]),
+    },
     "kinds of another person's pairs": {
         "40": (
             [
