@@ -562,6 +562,26 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "H2 + I2 \\rightleftharpoons 2HI": (["I_2 + H_2 ⇌ 2HI"], ["H2 + I2 -> 2HI"]),
         "Ba^{2+} + SO4^{2-} -> BaSO4": (["SO4^2- + Ba^2+ → BaSO4(s)"], ["Ba + SO4 -> BaSO4"]),
     },
+    "everyday forms": {
+        "12:45 AM": (["00:45", "0:45"], ["12:45", "12:45 PM"]),
+        "12 AM": (["midnight", "00:00"], ["noon"]),
+        "Friday": (["It fell on a Friday.", "It's a Friday"], ["It fell before Friday"]),
+        "May 8, 1945": (["It happened on 8 May 1945."], ["It happened before May 8, 1945"]),
+        "(a) 15, (b) 6": (["a) 15 b) 6", "(a): 15, (b): 6"], ["a) 6 b) 15", "a) 15"]),
+        "(4,-1)": (
+            ["The minimum is at (4, -1).", "The lines intersect at (4,-1)", "It occurs at (4,-1)"],
+            ["The minimum is not at (4,-1)", "It occurs at (-1,4)"],
+        ),
+        "GATTACA": (["The DNA sequence is GATTACA"], ["The DNA sequence is GATTAC"]),
+        "F#": (["F sharp", "F♯"], ["F", "F flat"]),
+        "Eb": (["E-flat", "E♭"], ["E", "E sharp"]),
+        "expands": (["It expands."], ["It never expands", "It contracts"]),
+        "9": (
+            ["9 in the first week", "9 of the two dozen"],
+            ["9 in the first week and ten in the next", "9 for the girls, then eleven"],
+        ),
+        "14 cm": (["14 cm in length"], ["14 cm in length less 2"]),
+    },
     "kinds of another person's pairs": {
         "40": (
             [
