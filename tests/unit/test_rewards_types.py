@@ -550,7 +550,13 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ],
         ),
         "E": (
-            ["Die richtige Antwort ist E.", "La opción correcta es la E", "正解はEです", "因此选E"],
+            [
+                "Die richtige Antwort ist E.",
+                "La opción correcta es la E",
+                "正解はEです",
+                "因此选E",
+                "正确选项是E",
+            ],
             ["不选E", "选E或D", "Option E ist falsch", "La réponse est donc D, pas E"],
         ),
     },
@@ -572,6 +578,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ["The minimum is at (4, -1).", "The lines intersect at (4,-1)", "It occurs at (4,-1)"],
             ["The minimum is not at (4,-1)", "It occurs at (-1,4)"],
         ),
+        "(0,6)": (["The y-intercept is (0, 6)."], ["The y-intercept is (6, 0)."]),
         "GATTACA": (["The DNA sequence is GATTACA"], ["The DNA sequence is GATTAC"]),
         "F#": (["F sharp", "F♯"], ["F", "F flat"]),
         "Eb": (["E-flat", "E♭"], ["E", "E sharp"]),
