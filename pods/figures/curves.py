@@ -143,7 +143,11 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             by_time = isinstance(every, float) and isinstance(end, float)
             if not by_time or measured[1] < every / 2:  # all ended before the first point
                 every, end = measured
-                print("points of the slowest run; others: figure.grid_seconds=<s>", file=sys.stderr)
+                print(
+                    "evaluation points are those of the slowest run; set figure.grid_seconds=<s> "
+                    "for others",
+                    file=sys.stderr,
+                )
             end = end or figure.budget_seconds
             dataset = only_dataset(paths) or train.get("task.name", figure.dataset)
             return {

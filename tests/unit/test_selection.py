@@ -135,6 +135,10 @@ def test_a_table_of_rates_says_that_the_best_of_them_is_no_result(sweep, tmp_pat
     assert "A, B differ in keys of the optimiser only" in rates
     methods = printed(capsys, *table, "runs={A: [grpo-*], B: [pods-2e-3-*]}").err
     assert "of the optimiser only" not in methods
+    selection.note(tmp_path, ["grpo-seed0"])  # a warning about one method hides none about others
+    rates = printed(capsys, *table, "runs={G: [grpo-*], A: [pods-1e-3-*], B: [pods-2e-3-*]}").err
+    assert "G: 1 of 3 runs are those that a setting was chosen among" in rates
+    assert "A, B differ in keys of the optimiser only" in rates
 
 
 def test_a_sweep_is_found_by_the_name_of_its_folder(sweep, tmp_path, capsys):
