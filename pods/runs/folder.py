@@ -28,6 +28,7 @@ from pods.runs.checkpoints import Checkpoint
 from pods.runs.results import facts_of
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "unsloth", "vllm")
+PLACES = {"output_dir", "data_dir", "resume"}  # paths on this machine
 
 
 class RunFolder:
@@ -128,11 +129,12 @@ class RunFolder:
         return start
 
     def refuse_unshared(self, start: Checkpoint | None) -> None:
-        """Raise UserError if a rank has another config than rank 0, where a shared folder may have
-        another path, or does not see the file that rank 0 sees: of `start`, or its lock."""
-        configs = ranks.gather([self.config.model_dump()])
+        """Raise UserError if a rank has other keys than rank 0, or does not see the file that rank
+        0 sees: that of `start`, or the lock. Folders that are compared by what is in them may have
+        another path on each machine."""
+        configs = ranks.gather([self.config.model_dump(exclude=PLACES)])
         for number, config in enumerate(configs):
-            different = changes(configs[0], config | {"output_dir": configs[0]["output_dir"]})
+            different = changes(configs[0], config)
             if different:
                 raise UserError(
                     f"{ranks.name(number)} has other keys than rank 0: "

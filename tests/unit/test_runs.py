@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pods import files
+from pods import files, ranks
 from pods.config.command import load_config
 from pods.config.errors import RunFailed, UserError
 from pods.runs import checkpoints, rollout_log
@@ -241,3 +241,24 @@ def test_a_resume_names_another_vllm(folder, capsys, monkeypatch):
     folder_of(folder.path.parent).find_start()
     lines = capsys.readouterr().err.splitlines()
     assert any(line.startswith("vllm 0.28.0 -> 0.33.0: ") for line in lines)
+
+
+@pytest.mark.parametrize("key", ["output_dir", "data_dir", "resume", "model.path", "seed"])
+def test_a_machine_may_have_paths_of_its_own_but_no_other_keys(tmp_path, monkeypatch, key):
+    """But for the model, whose weights are not compared."""
+    shared, mounted = tmp_path / "shared", tmp_path / "mounted"
+    shared.mkdir()
+    mounted.symlink_to(ROOT / "pods" / "tiny_policy" if key == "model.path" else shared)
+    first = folder_of(shared)
+    second = folder_of(shared, f"{key}={7 if key == 'seed' else mounted}")
+    with first:
+        sent = []
+        monkeypatch.setattr(ranks, "gather", lambda values: sent.append(values) or values)
+        second.refuse_unshared(None)
+        monkeypatch.setattr(ranks, "gather", lambda values: values + sent.pop(0))
+        if key in ("model.path", "seed"):
+            with pytest.raises(UserError, match=rf"rank 1.* has other keys than rank 0: {key} \("):
+                first.refuse_unshared(None)
+        else:
+            first.refuse_unshared(None)
+            assert not sent  # it compared both
