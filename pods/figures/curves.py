@@ -19,7 +19,16 @@ from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, key_has, may_change, written
 from pods.figures import reading, selection
-from pods.figures.figure import GREEDY, Absent, Figure, FigureConfig, Series, Unlike, warn
+from pods.figures.figure import (
+    GREEDY,
+    Absent,
+    Figure,
+    FigureConfig,
+    Series,
+    Unlike,
+    warn,
+    with_folders,
+)
 from pods.figures.reading import QUANTITIES, Run
 from pods.figures.statistics import band, mean_and_error
 from pods.files import few
@@ -104,7 +113,9 @@ def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
     figure = config.figure or _named("quickstart")
     if config.runs:
-        runs = dict(config.runs)
+        runs = {
+            label: with_folders(names, config.output_dir) for label, names in config.runs.items()
+        }
         for setting in selection.read(config.results_dir, runs.pop("")) if "" in runs else ():
             runs[setting.label] = setting.runs
         methods = figure.with_methods(runs)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, PositiveFloat, PositiveInt
 
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Share, Text, listed
@@ -146,13 +146,6 @@ class FigureConfig(Section):
     results_dir: Location
     metric: Text | None
     dataset: Text | None
-
-    @model_validator(mode="after")
-    def find_sweeps(self) -> "FigureConfig":
-        self.runs = {
-            label: with_folders(names, self.output_dir) for label, names in self.runs.items()
-        }
-        return self
 
     def applied(self, figure: Figure) -> Figure:
         """The figure with the metric and the data set of the command line."""
