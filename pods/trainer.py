@@ -44,7 +44,7 @@ from pods.pods_config import (
 )
 from pods.rollouts import Driver
 from pods.scoring import checked
-from pods.trl_adapter import Sampler, TrlAdapter, TrlSampler, changed, is_unsloths
+from pods.trl_adapter import Sampler, TrlAdapter, TrlSampler, changed, unsloth_rewrote_trl
 
 STATE = "pods_state.json"  # of a checkpoint
 Rows = Dataset | IterableDataset
@@ -276,7 +276,8 @@ class PodsTrainer(TrlAdapter):
         return fill_micro_batches(
             micro_batches,
             self.row_weight,
-            by_prompt=self.shares_prompts or is_unsloths(),
+            # Unsloth's prefix grouping needs a prompt's rows side by side.
+            by_prompt=self.shares_prompts or unsloth_rewrote_trl(),
             cut_prompts=self.has_relative_positions,
         )
 

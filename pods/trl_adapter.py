@@ -180,7 +180,7 @@ class TrlAdapter(trl.GRPOTrainer):
             self.args.lean_update
             and not (self.args.gradient_checkpointing or base.is_gradient_checkpointing)
             and not self.is_fsdp_enabled  # which may recompute, too
-            and not is_unsloths()
+            and not unsloth_rewrote_trl()
             and not (self._is_vlm or self.aux_loss_enabled or self.args.use_liger_kernel)
             and base.is_backend_compatible()
             and config._attn_implementation == "sdpa"
@@ -403,7 +403,7 @@ class TrlAdapter(trl.GRPOTrainer):
     def may_recompute(self) -> bool:
         """Whether gradient_checkpointing can change after loading; Unsloth's loader sets it."""
         model = self.accelerator.unwrap_model(self.model)
-        return model.supports_gradient_checkpointing and not is_unsloths()
+        return model.supports_gradient_checkpointing and not unsloth_rewrote_trl()
 
     @contextmanager
     def recomputation(self, on: bool) -> Iterator[None]:
@@ -448,8 +448,8 @@ class TrlAdapter(trl.GRPOTrainer):
         return {} if packed is None else {"update/packed": float(packed)}
 
 
-def is_unsloths() -> bool:
-    """Whether Unsloth has rewritten TRL's trainer."""
+def unsloth_rewrote_trl() -> bool:
+    """Whether Unsloth has replaced TRL's trainer by its own."""
     return trl.GRPOTrainer.__name__.startswith("Unsloth")
 
 
