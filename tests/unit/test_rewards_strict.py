@@ -160,7 +160,7 @@ def test_the_shared_pairs(shared):
 
 def test_the_pairs_of_everyday_answers():
     """strict_pairs.jsonl: written after the grammar, by kinds of answers. No wrong one is credited;
-    of the 941 right ones those in REFUSED stay refused."""
+    of the right ones those in REFUSED stay refused."""
     rows = (ROOT / "tests" / "unit" / "strict_pairs.jsonl").read_text().splitlines()
     mistakes = [
         (answer, row["gold"], verdict)
