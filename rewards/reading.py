@@ -461,7 +461,8 @@ def related(left: Reading, sign: str, right: Reading) -> Reading:
         above = reals(("()", right.value, MOST))
         below = joined(any, below, above)
     relation = ("relation", sign, bool(below or above), *texts)
-    return Reading(relation, (below or above,) if below or above else ())
+    name = (left.name if below else right.name) if below or above else ""
+    return Reading(relation, (below or above,) if name else (), name=name)
 
 
 def together(readings: list[Reading], joiner: str) -> Reading:
@@ -469,15 +470,15 @@ def together(readings: list[Reading], joiner: str) -> Reading:
     in which all conditions hold, or one of them."""
     values = [reading.value for reading in readings]
     given = [r.forms[0] if r.forms and r.value[0] in NAMED else r.value for r in readings]
-    if {form[0] for form in given} == {"reals"} and given != values:
+    symbols = {reading.name for reading in readings}
+    if {form[0] for form in given} == {"reals"} and given != values and len(symbols) == 1:
         common = joined(all, *given)
         joiner = joiner or ("and" if common != ("reals",) else "or")
         common = common if joiner == "and" else joined(any, *given)
-        return Reading(("conditions", joiner, *unordered(values)), (common,))
+        return Reading(("conditions", joiner, *unordered(values)), (common,), name=readings[0].name)
     names = [r.name for r in readings if r.forms and r.value[0] in NAMED]
-    joiner = joiner.replace("and", "")
     forms = []
-    if len({*names}) == len(values) > 1 and not joiner:
+    if len({*names}) == len(values) > 1 and joiner != "or":
         labels = [("label", *pair) for pair in zip(names, given, strict=True)]
         if {value[0] for value in values} == {"relation"}:
             forms = [("()", *[value for _, _, value in sorted(labels)])]
@@ -487,9 +488,11 @@ def together(readings: list[Reading], joiner: str) -> Reading:
     is_symbol = len({*names}) == 1 and "label" not in {value[0] for value in values}
     entries = unordered(given if is_symbol else values)
     is_choice = any(r.value[0] in ("text", "label") or (r.name and not r.forms) for r in readings)
-    if joiner and is_choice:
+    if joiner == "or" and is_choice:
         return Reading(("list", joiner, *entries))
-    meant = () if joiner else (("()", *given),)
+    meant = () if joiner == "or" else (("()", *given),)
+    if is_choice or is_symbol:  # Alice and Bob, x = 2 or x = 3
+        joiner = ""
     return Reading(("list", joiner, *entries), (("{}", *entries), ("list", "", *entries)), meant)
 
 
