@@ -51,11 +51,12 @@ AutoTokenizer.from_pretrained(TINY).save_pretrained("checkpoints/gpu/base")
     # Random weights earn no reward, and a lean update would leave every row out.
     trial+=" engine=trl trl.use_vllm=false sampling.max_completion_length=128 lean_update=false"
     # The update with each prompt 16 times, and once; without recomputation, on 64 rows, and by transformers.
-    UNSLOTH_GRPO_PREFIX_GROUPER=0 part rows 150 $trial backend=unsloth "$@"
+    UNSLOTH_GRPO_PREFIX_GROUPER=0 part rows 120 $trial backend=unsloth "$@"
     part grouped 90 $trial backend=unsloth "$@"
     part kept-activations 60 $trial backend=unsloth gradient_checkpointing=false micro_batch_size=4 "$@"
     part all-rows 90 $trial backend=unsloth algorithm=grpo_ga "$@"
-    part transformers 120 $trial backend=transformers micro_batch_size=4 "$@"
+    part transformers 90 $trial backend=transformers micro_batch_size=4 "$@"
+    [ ${#failed[@]} -eq 0 ] && rm -rf checkpoints/gpu/base  # 6 GB; remove checkpoints/gpu to run a part again
     end
 fi
 

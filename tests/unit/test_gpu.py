@@ -60,8 +60,10 @@ def test_the_ten_minutes_compose(called, tmp_path):
     assert code == 0
     trials = [line for line in lines if line.startswith("run python train.py")]
     assert len(trials) == 5
-    (tmp_path / "checkpoints/gpu/base").mkdir(parents=True)
+    base = tmp_path / "checkpoints/gpu/base"
+    base.mkdir()
     for line in trials:
         check_composes(line.replace("model.path=checkpoints", f"model.path={tmp_path}/checkpoints"))
     code, lines = called("ten")
     assert (code, lines) == (0, [])  # all are done
+    assert not base.exists()  # 6 GB
