@@ -92,7 +92,7 @@ class Reading(NamedTuple):
 
 def gold_type(gold: str) -> str:
     """The type of a gold answer, which decides how answers are compared with it: number, quantity,
-    range, letter, word, date, time, code, formula, text; or, of what is compared by its values,
+    ratio, range, letter, word, date, time, code, formula, text; or, of what is compared by values,
     expression, relation, list, tuple, set, interval, matrix."""
     kind = "text" if len(gold) > MAX_LENGTH else gold_reading(spell(gold))[1].value[0]
     return SPELLING["groups"].get(kind, kind)
@@ -327,25 +327,35 @@ class Entries(Interpreter):
         return readings
 
     def __default__(self, tree: Tree) -> list[Reading]:
-        """A set, a tuple, an interval, a union, a matrix: brackets or signs, and entries."""
+        """A set, a tuple, an interval, a matrix: brackets or signs, and entries."""
         others = ("NAME", "SEPARATOR", "")
         shown = [t for t in tree.children if getattr(t, "type", "") not in others]
         marks = "".join(shown).replace("\\", "")
         kind = re.sub(r"\W", "", marks).lower() or marks or "[]"
         readings = self.entries(tree)
         values = [reading.value for reading in readings]
-        sets = list(map(reals, values))
-        if kind in SETS and () not in sets:
-            return [Reading(joined(SETS[kind], *sets))]
         rows = [form for r in readings for form in r.forms if form[0] == "[]"]
         if kind == "[]" and len(rows) == len(values):
             return [Reading(("[[", *rows))]
-        value = (kind, *(unordered(values) if kind[0] in "{c" else values))
+        value = (kind, *(unordered(values) if kind[0] == "{" else values))
         if kind not in ("()", "[]"):
             return [Reading((kind != "{}" and reals(value)) or value)]
         column = ("[[", *[("[]", value) for value in values])
         is_point = kind == "()" and not {LEAST, MOST} & {*values}
         return [Reading((not is_point and reals(value)) or value, (value, column))]
+
+    def union(self, tree: Tree) -> list[Reading]:
+        """Sets with operators between them, which are applied from the left."""
+        (left, *others) = [reading.value for reading in self.entries(tree)]
+        for sign, right in zip(tree.children[1::2], others, strict=True):
+            kind = sign.strip("\\ ")
+            if reals(left) and reals(right):
+                left = joined(SETS[kind], reals(left), reals(right))
+            elif kind == "setminus":
+                left = (kind, left, right)
+            else:  # of symbols: A \cup B \cup C in any order
+                left = (kind, *unordered([*(left[1:] if left[0] == kind else [left]), right]))
+        return [Reading(left)]
 
     def labelled(self, tree: Tree) -> list[Reading]:
         """(a) 3: as a = 3 a name and a value."""
@@ -395,12 +405,14 @@ class Entries(Interpreter):
 
     def math(self, tree: Tree) -> Reading:
         first, *measure = tree.children
-        if len(list(tree.scan_values(bool))) > 150:
-            raise ValueError("too long")
+        if isinstance(first, Token) or len(list(tree.scan_values(bool))) > 150:
+            raise ValueError("a name, which is text, or too long")
         readings = self.visit(first)
         if measure and len(readings) == 1 and readings[0].exact:
             *value, _ = alone = readings[0].value
             amount = read(f"1 {measure[0].strip()}", "number")
+            if amount is None:
+                raise ValueError("no unit")
             return Reading((*value, amount.value[-1]), (alone,))
         return readings[0] if len(readings) == 1 else together(readings, "")
 
