@@ -225,6 +225,20 @@ def species(tree: Tree) -> str:
     return substitute("".join(tree.scan_values(bool)), SPELLING["formula"])
 
 
+def time(tree: Tree) -> tuple:
+    """Hour of the day, minute, second, and whether the half of the day is known."""
+    parts = {token.type: token.lower() for token in tree.children}
+    if "NOON" in parts:
+        parts = {"HOUR": "12", "HALF": "am" if "midnight" in parts["NOON"] else "pm"}
+    hour, minute, second = (int(parts.get(n, 0)) for n in ("HOUR", "MINUTE", "SECOND"))
+    if hour > 12 and "HALF" in parts:
+        raise ValueError("14 pm")
+    half = parts.get("HALF", "pm" if hour == 12 else "am" if hour == 0 else "")
+    if hour <= 12:
+        hour = hour % 12 + 12 * (half[:1] == "p")
+    return hour, minute, second, hour >= 12 or half > ""
+
+
 # ---- Expressions, relations, lists ---------------------------------------------------------------
 
 INFINITY = LARGEST / 3
@@ -512,7 +526,7 @@ READERS: dict[str, Callable[[Tree], Any]] = {
     "letter": texts,
     "word": lambda tree: [tree.children[0].type],
     "date": date,
-    "time": lambda tree: [substitute(":".join(tree.children).lower(), SPELLING["time"])],
+    "time": time,
     "code": lambda tree: [SPELLING["numbers"].get(text, text) for text in texts(tree)],
     "ratio": Amounts().transform,
     "range": Amounts().transform,
