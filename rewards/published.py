@@ -26,7 +26,6 @@ MAX_LENGTH = 300  # characters; a longer text is taken for wrong: none of the da
 MAX_TOKENS = 1500  # of LaTeX in one text; the longest answers that were seen take 240
 MAX_ENVIRONMENTS = 3  # a table within a table is padded to its width in every cell
 
-WHOLE_TEXT_MACRO = r"\A\\text\{(.+?)\}\n?\Z"
 THOUSANDS = re.compile(r"(?<=\d),(?=\d\d\d($|\D))")
 WRITTEN_FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 CONVERTER = LatexNodes2Text()
@@ -75,7 +74,7 @@ def _elements(form: str) -> list[str]:
 def first_form(text: str) -> str:
     """The Hendrycks form: spacing, units, degrees removed; fractions and roots braced. A text that
     made the release raise an error stays as it is: two units, or nothing behind a macro."""
-    whole = re.sub(WHOLE_TEXT_MACRO, r"\1", text.strip()).strip()
+    whole = substitute(text.strip(), STEPS["whole_text"]).strip()
     text, *units = substitute(whole, STEPS["first"]).split("\\text{ ")
     text = substitute(text, STEPS["unitless"])
     if len(units) > 1 or re.search(r"\\sqrt(?:\\sqrt|\Z)", text):
