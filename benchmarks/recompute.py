@@ -35,8 +35,8 @@ class Claim:
     value: str = "accuracy"  # column; the evaluations of a run are averaged
     last: int = 0  # of them only so many at the end; 0: all
     key: str = "seed"  # column that pairs two samples
-    base: str = ""  # rows before the first step; runs are then averaged over equal time...
-    prices: Sequence[float] = (1,)  # ... at each c, the time of a step of the first sample
+    base: str = ""  # query of the rows before the first step; with it, a run is averaged over time
+    prices: Sequence[float] = (1,)  # c: seconds of a step of the first sample over the second's
     level: float = 0.95  # of the interval
     statistic: str = "difference"
     form: str = "{:z.1f} ({:z.1f} to {:z.1f})"
@@ -100,7 +100,8 @@ def sample(claim: Claim, query: str, prices: Sequence[float]) -> Sample | pandas
 
 
 def average(steps: list[int], values: list[float], start: float, price: float) -> float:
-    """Mean of the values over the time of steps[-1] steps of price 1, by the trapezoidal rule."""
+    """Mean of the values over time, by the trapezoidal rule, where a step takes `price` times as
+    long as GRPO's, up to the time at which GRPO has made steps[-1] steps."""
     end = steps[-1] / price
     times = [time for time in (0, *steps) if time < end] + [end]
     return np.trapezoid(np.interp(times, [0, *steps], [start, *values]), times) / end

@@ -203,7 +203,8 @@ class VllmEngine(AbstractContextManager):
                 max_model_len=sampling.max_prompt_length + sampling.max_tokens,
                 gpu_memory_utilization=share,
                 enforce_eager=not torch.cuda.is_available(),  # compiling does not pay on a CPU
-                # Otherwise vLLM captures each graph a second time, for requests without adapter.
+                # Otherwise vLLM captures each graph a second time, for requests without an
+                # adapter, of which there are few.
                 compilation_config={"cudagraph_specialize_lora": False},
                 generation_config="vllm",  # not the model's own repetition penalty and top-k
                 logprobs_mode="raw_logprobs" if sampling.temperature == 1 else "processed_logprobs",
