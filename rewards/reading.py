@@ -86,8 +86,8 @@ class Reading(NamedTuple):
     value: tuple  # its type and what is compared
     forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
     meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
-    name: str = ""  # of the symbol that is all of an expression, or the left side of an equation
-    exact: tuple = ()  # values of an expression, for each turn
+    name: str = ""  # of a symbol, of the left side of a relation, or of a label
+    exact: list = []  # values of an expression, for each turn
 
 
 def gold_type(gold: str) -> str:
@@ -150,12 +150,11 @@ class Amounts(Transformer):
     def WORD(self, token: Token) -> Fraction:
         """A number for a unit; other words have a plural's ending, or stand where a noun does."""
         word = token.translate(NO_DIGITS).rstrip(".")
-        small = word.lower() if len(word) > 1 else word
-        stems = [word, word.removesuffix("s"), small, small.removesuffix("s")]
-        known = [UNITS[stem] for stem in stems if stem in UNITS]
-        if not known and token.type == "WORD":
+        stem = (word if len(word) == 1 else word.lower()).removesuffix("s")
+        name = UNITS.get(word) or UNITS.get(stem)
+        if name is None and token.type == "WORD":
             raise ValueError(word)
-        return Fraction(int.from_bytes([*known, stems[-1]][0].encode()))
+        return Fraction(int.from_bytes((name or stem).encode()))
 
     PLURAL = SINGLE = SINGULAR = WORD
 
@@ -163,9 +162,8 @@ class Amounts(Transformer):
         return 1 / unit
 
     def repeating(self, fixed: Token, repeated: Token) -> Fraction:
-        """0.1\\overline{6} is 0.1 and 6/90."""
-        nines = (10 ** len(repeated) - 1) * 10 ** len(fixed.partition(".")[2])
-        return Fraction(fixed + "0") + Fraction(int(repeated), nines)
+        """0.1\\overline{6} is 1/6."""
+        return fraction(fixed + repeated * DIGITS).limit_denominator(10**9)
 
     def amount(self, value: Fraction, unit: Fraction | int = 1) -> tuple:
         return value, unit
@@ -228,20 +226,17 @@ def species(tree: Tree) -> str:
 def time(tree: Tree) -> tuple:
     """Hour of the day, minute, second, and whether the half of the day is known."""
     parts = {token.type: token.lower() for token in tree.children}
-    if "NOON" in parts:
-        parts = {"HOUR": "12", "HALF": "am" if "midnight" in parts["NOON"] else "pm"}
     hour, minute, second = (int(parts.get(n, 0)) for n in ("HOUR", "MINUTE", "SECOND"))
-    if hour > 12 and "HALF" in parts:
-        raise ValueError("14 pm")
-    half = parts.get("HALF", "pm" if hour == 12 else "am" if hour == 0 else "")
-    if hour <= 12:
-        hour = hour % 12 + 12 * (half[:1] == "p")
-    return hour, minute, second, hour >= 12 or half > ""
+    if half := parts.get("HALF"):
+        hour = hour % 12 + 12 * half.startswith("p")
+    return hour, minute, second, half is not None or not 0 < hour < 12
 
 
 # ---- Expressions, relations, lists ---------------------------------------------------------------
 
-INFINITY = LARGEST / 3
+INFINITY = MP.mpf(2) ** 320
+LEAST, MOST = (-INFINITY, 1), (INFINITY, -1)  # ends of a set of reals
+SIDES = {"(": 1, "[": -1, ")": -1, "]": 1}  # of an end: just above it, just below it
 CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j, "\\infty": INFINITY}
 
 
@@ -258,63 +253,63 @@ def symbol(token: str) -> str:
 
 @v_args(inline=True)
 class Values(Transformer):
-    """The value of an expression, with the made-up values of one turn, and one sign of \\pm. The
-    symbol `moved` has another value than elsewhere."""
+    """The values of an expression, one for each turn: the number of a set of made-up values, and a
+    symbol that has another one there. `sign` is that of \\pm."""
 
-    def __init__(self, turn: int, sign: int = 1, moved: str = "") -> None:
+    def __init__(self, turns: list[tuple[int, str]], sign: int) -> None:
         super().__init__()
-        self.turn, self.sign, self.moved = turn, sign, moved
+        self.turns, self.sign = turns, sign
 
-    def __default__(self, rule: str, children: list, meta: object) -> Any:
-        """A function of the module operator or of mpmath, if its value is of limited size."""
-        value = (getattr(operator, rule, None) or getattr(MP, rule))(*children)
-        if not abs(value) <= LARGEST:
+    def __default__(self, rule: str, children: list, meta: object) -> list:
+        """A function of the module operator or of mpmath, if its values are of limited size."""
+        values = list(map(getattr(operator, rule, None) or getattr(MP, rule), *children))
+        if not all(abs(value) <= LARGEST for value in values):
             raise OverflowError
-        return value
+        return values
 
-    def power_of(self, function: Callable, power: Any, x: Any) -> Any:
-        return function(x) ** power  # sin^2 x
+    def power_of(self, function: list, power: list, x: list) -> list:
+        return list(map(operator.pow, map(operator.call, function, x), power))  # sin^2 x
 
-    def log(self, base: Any, x: Any) -> Any:
-        return MP.log(x, base)
+    def log(self, base: list, x: list) -> list:
+        return list(map(MP.log, x, base))
 
-    def root(self, degree: Any, x: Any) -> Any:
-        return x ** (1 / degree)
+    def FUNCTION(self, token: Token) -> list:
+        return [getattr(MP, token.strip("\\ "))] * len(self.turns)
 
-    def expression(self, value: Any) -> Any:
-        return value
+    def PLUS_MINUS(self, token: Token) -> list:
+        return [self.sign if "p" in token else -self.sign] * len(self.turns)
 
-    def FUNCTION(self, token: Token) -> Callable:
-        """sin^{-1} is the inverse function."""
-        name, inverse, _ = token.lstrip("\\").replace("arc", "a").partition("^")
-        return getattr(MP, "a" * len(inverse) + name.strip())
-
-    def PLUS_MINUS(self, token: Token) -> int:
-        return self.sign if "p" in token else -self.sign
-
-    def NUMBER(self, token: Token) -> Any:
+    def NUMBER(self, token: Token) -> list:
         if len(token) > 40:
             raise ValueError(token)
-        return MP.mpf(1) * sum(map(fraction, re.split(r"(?<=\d) +(?=\d)", token)))
+        number = MP.mpf(1) * sum(map(fraction, re.split(r"(?<=\d) +(?=\d)", token)))
+        return [number] * len(self.turns)
 
     RATIO = MIXED = NUMBER
 
-    def SYMBOL(self, token: Token) -> Any:
+    def SYMBOL(self, token: Token) -> list:
         name = symbol(token)
-        return value_of(name + "'moved" * (name == self.moved), self.turn)
+        return [value_of(name + "'moved" * (name == moved), turn) for turn, moved in self.turns]
 
 
-def rounded(values: list) -> tuple[str, ...]:
-    """Texts of values, which are equal if they agree to DIGITS. The branch of a root of a negative
-    value is a choice: if the last of several values is complex, no more is said."""
-    texts = [MP.nstr(MP.chop(value, 10.0**-DIGITS), DIGITS) for value in values]
-    if len(texts) == ROUNDS and "j" in texts[-1]:
-        texts[-1] = "complex"
-    return tuple(texts)
+def rounded(values: Iterable) -> tuple:
+    """Values are equal if they agree to DIGITS. The branch of a root of a negative value is a
+    choice: if the last of several values is complex, no more is said."""
+    with MP.workdps(DIGITS):
+        numbers = [+MP.chop(value, 10.0**-DIGITS) for value in values]
+    if len(numbers) == ROUNDS and isinstance(numbers[-1], MP.mpc):
+        numbers[-1] = "complex"
+    return tuple(numbers)
 
 
 def unordered(values: Iterable) -> tuple:
     return tuple(sorted(values, key=repr))
+
+
+def real(value: tuple) -> Any:
+    """A number; None if the value is none."""
+    is_real = value[0] == "expression" and len(value[1]) == 1 and isinstance(value[1][0], MP.mpf)
+    return value[1][0] if is_real else None
 
 
 class Entries(Interpreter):
@@ -326,49 +321,50 @@ class Entries(Interpreter):
         names = {symbol(token) for token in tokens if token.type == "SYMBOL"} - {*CONSTANTS}
         if len(tokens) * len(names) > 1000:
             raise ValueError("too long")
+        turns = [(0, name) for name in names] + [(n, "") for n in range(ROUNDS if names else 1)]
+        name = "".join(names).strip("\\") if isinstance(tree.children[0], Token) else ""
         readings = []
         for sign in (1, -1)[: 1 + any(token.type == "PLUS_MINUS" for token in tokens)]:
-            turns = range(ROUNDS if names else 1)
-            exact = [Values(turn, sign).transform(tree) for turn in turns]
+            values = Values(turns, sign).transform(Tree("pos", tree.children))
+            moved, exact = values[: len(names)], values[len(names) :]
             # What cancels out stood for something that does not commute: AB - BA, P^{-1}AP
-            for name in names:
-                if rounded([Values(0, sign, name).transform(tree)]) == rounded(exact[:1]):
-                    raise ValueError("a symbol without effect")
-            name = "".join(names).strip("\\") if isinstance(tree.children[0], Token) else ""
+            if rounded(exact[:1])[0] in rounded(moved):
+                raise ValueError("a symbol without effect")
             value = ("expression", rounded(exact), 1)
-            turned = exact if names else exact * ROUNDS
-            readings.append(Reading(value, name=name, exact=tuple(turned)))
+            readings.append(Reading(value, name=name, exact=exact * (ROUNDS // len(exact))))
         return readings
 
     def __default__(self, tree: Tree) -> list[Reading]:
-        """A set, a tuple, an interval, a matrix: brackets or signs, and entries."""
-        others = ("NAME", "SEPARATOR", "")
-        shown = [t for t in tree.children if getattr(t, "type", "") not in others]
-        marks = "".join(shown).replace("\\", "")
-        kind = re.sub(r"\W", "", marks).lower() or marks or "[]"
-        readings = self.entries(tree)
-        values = [reading.value for reading in readings]
-        rows = [form for r in readings for form in r.forms if form[0] == "[]"]
-        if kind == "[]" and len(rows) == len(values):
-            return [Reading(("[[", *rows))]
-        value = (kind, *(unordered(values) if kind[0] == "{" else values))
-        if kind not in ("()", "[]"):
-            return [Reading((kind != "{}" and reals(value)) or value)]
-        column = ("[[", *[("[]", value) for value in values])
-        is_point = kind == "()" and not {LEAST, MOST} & {*values}
-        return [Reading((not is_point and reals(value)) or value, (value, column))]
+        """A matrix or its row."""
+        return [Reading((tree.data, *[reading.value for reading in self.entries(tree)]))]
+
+    def group(self, tree: Tree) -> list[Reading]:
+        """A set, a tuple, an interval."""
+        kind = tree.children[0][-1] + tree.children[-1][-1]
+        values = [reading.value for reading in self.entries(tree)]
+        numbers = list(map(real, values))
+        is_real = None not in numbers
+        if kind == "{}":
+            points = [("reals", (x, -1), (x, 1)) for x in numbers if is_real]
+            return [Reading((kind, *unordered(values)), (joined(any, *points),))]
+        forms = [(kind, *values)]
+        if kind in ("()", "[]"):
+            forms.append(("matrix", *[("row", value) for value in values]))
+        if is_real and len(numbers) == 2 and numbers[0] < numbers[1]:
+            ends = [(x, SIDES[mark]) for x, mark in zip(numbers, kind, strict=True)]
+            is_point = kind == "()" and not {LEAST, MOST} & {*ends}
+            forms.insert(2 * is_point, ("reals", *ends))
+        return [Reading(forms[0], tuple(forms[1:]))]
 
     def union(self, tree: Tree) -> list[Reading]:
         """Sets with operators between them, which are applied from the left."""
-        (left, *others) = [reading.value for reading in self.entries(tree)]
+        forms = [(reading.value, *reading.forms) for reading in self.entries(tree)]
+        left, *others = [{form[0]: form for form in sets}.get("reals", sets[0]) for sets in forms]
         for sign, right in zip(tree.children[1::2], others, strict=True):
-            kind = sign.strip("\\ ")
-            if reals(left) and reals(right):
-                left = joined(SETS[kind], reals(left), reals(right))
-            elif kind == "setminus":
-                left = (kind, left, right)
-            else:  # of symbols: A \cup B \cup C in any order
-                left = (kind, *unordered([*(left[1:] if left[0] == kind else [left]), right]))
+            if left[0] == right[0] == "reals":
+                left = joined(SETS[sign.strip("\\ ")], left, right)
+            else:  # of symbols
+                left = (sign.strip(), *([left, right] if "s" in sign else unordered([left, right])))
         return [Reading(left)]
 
     def labelled(self, tree: Tree) -> list[Reading]:
@@ -378,10 +374,6 @@ class Entries(Interpreter):
         name = re.sub(r"\W|^the |is$", "", label.lower())
         return [Reading(("label", name, reading.value), (reading.value,), name=name)]
 
-    def transposed(self, tree: Tree) -> list[Reading]:
-        """(1, 2)^T is a column."""
-        return [Reading(self.visit(tree.children[0])[0].forms[-1])]
-
     def entries(self, tree: Tree) -> list[Reading]:
         """The readings of what stands between marks; names are texts."""
         readings = []
@@ -390,8 +382,7 @@ class Entries(Interpreter):
                 readings += self.visit(child)
             elif child.type == "NAME":
                 text = words(child)
-                number = read(text[0], "math") if text[0].isdigit() else None
-                readings.append(number or Reading(("text", *text)))
+                readings.append(read(" ".join(text), "math") or Reading(("text", *text)))
         return readings
 
     def relation(self, tree: Tree) -> list[Reading]:
@@ -445,81 +436,64 @@ def minus(states: list[int]) -> bool:
     return states[0] > any(states[1:])
 
 
-def real(value: tuple) -> Any:
-    """A number, to the digits that count; None if the value is none."""
-    is_real = value[0] == "expression" and len(value[1]) == 1 and "j" not in value[1][0]
-    return MP.mpf(value[1][0]) if is_real else None
-
-
-def reals(value: tuple) -> tuple:
-    """The set of reals that an interval or a set of numbers is, else ()."""
-    kind, *entries = value
-    numbers = list(map(real, entries)) if kind[0] in "{([" else [None]
-    if None in numbers:
-        return value if kind == "reals" else ()
-    if kind == "{}":
-        return joined(any, *[("reals", (x, -1), (x, 1)) for x in numbers])
-    if len(numbers) != 2 or numbers[0] >= numbers[1]:
-        return ()
-    return ("reals", *[(x, SIDES[mark]) for x, mark in zip(numbers, kind, strict=True)])
-
-
 SETS = {"cup": any, "cap": all, "setminus": minus}
-SIDES = {"(": 1, "[": -1, ")": -1, "]": 1}  # of an end: just above it, just below it
-LEAST, MOST = [("expression", rounded([end]), 1) for end in (-INFINITY, INFINITY)]
-NAMED = ("relation", "label", "conditions")
+TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 
 
 def related(left: Reading, sign: str, right: Reading) -> Reading:
     """A relation of two expressions; its form is what a symbol equals, or the set that it is in."""
-    if sign in (">", "\\ge") or (sign == "\\ne" and right.name > left.name == ""):
-        return related(right, {">": "<", "\\ge": "\\le"}.get(sign, sign), left)
+    if right.name > left.name == "":  # 3 < x
+        left, sign, right = right, TURNED.get(sign, sign), left
     difference = [a - b for a, b in zip(left.exact, right.exact, strict=True)]
-    scale = difference[0] if sign in ("=", "\\ne") else abs(difference[0])
-    texts = rounded([value / scale for value in difference])
-    closing, opening = {"<": ")(", "\\le": "]["}.get(sign, ")(")
-    below = left.name and reals(("(" + closing, LEAST, right.value))
-    above = right.name and reals((opening + ")", left.value, MOST))
+    (first, *_) = difference
+    number = real(right.value) if left.name else None
+    turned = TURNED.get(sign, sign) if first.real < 0 else sign
+    scaled = rounded([value / first for value in difference])
+    relation = ("relation", turned, number is not None, *scaled)
     if sign == "=":
-        relation = ("relation", sign, bool(below or above), *texts)
         return Reading(relation, (right.value,) if left.name else (), name=left.name)
-    if sign == "\\ne" and below:
-        above = reals(("()", right.value, MOST))
-        below = joined(any, below, above)
-    relation = ("relation", sign, bool(below or above), *texts)
-    name = (left.name if below else right.name) if below or above else ""
-    return Reading(relation, (below or above,) if name else (), name=name)
+    if number is None:
+        return Reading(relation)
+    below, above = (number, -1), (number, 1)
+    ends = {
+        "<": (LEAST, below),
+        "\\le": (LEAST, above),
+        ">": (above, MOST),
+        "\\ge": (below, MOST),
+        "\\ne": (LEAST, below, above, MOST),
+    }
+    return Reading(relation, (("reals", *ends[sign]),), name=left.name)
 
 
 def together(readings: list[Reading], joiner: str) -> Reading:
     """A list. Its forms: the set; 2, 3 of x = 2, x = 3; the pair of x = 2, y = 3; the set of reals
     in which all conditions hold, or one of them."""
     values = [reading.value for reading in readings]
-    given = [r.forms[0] if r.forms and r.value[0] in NAMED else r.value for r in readings]
-    symbols = {reading.name for reading in readings}
-    if {form[0] for form in given} == {"reals"} and given != values and len(symbols) == 1:
+    given = [r.forms[0] if r.forms and r.name else r.value for r in readings]
+    names = [reading.name for reading in readings if reading.forms]
+    kinds = {value[0] for value in values}
+    if kinds <= {"relation", "conditions"} and {form[0] for form in given} == {"reals"}:
         common = joined(all, *given)
-        joiner = joiner or ("and" if common != ("reals",) else "or")
-        common = common if joiner == "and" else joined(any, *given)
-        return Reading(("conditions", joiner, *unordered(values)), (common,), name=readings[0].name)
-    names = [r.name for r in readings if r.forms and r.value[0] in NAMED]
-    forms = []
-    if len({*names}) == len(values) > 1 and joiner != "or":
+        if joiner == "or" or (joiner == "" and common == ("reals",)):
+            common = joined(any, *given)
+            joiner = "or"
+        if len({*names}) == 1:
+            value = ("conditions", joiner or "and", *unordered(values))
+            return Reading(value, (common,), name=names[0])
+    if len({*names}) == len(values) > 1 and "" not in names and joiner != "or":
         labels = [("label", *pair) for pair in zip(names, given, strict=True)]
-        if {value[0] for value in values} == {"relation"}:
-            forms = [("()", *[value for _, _, value in sorted(labels)])]
+        forms = [("()", *[value for _, _, value in sorted(labels)])] * (kinds == {"relation"})
         if len({name.rstrip("_0123456789") for name in names}) == 1:
             forms.append(("list", "", *unordered(given)))
         return Reading(("list", "", *unordered(labels)), tuple(forms))
-    is_symbol = len({*names}) == 1 and "label" not in {value[0] for value in values}
-    entries = unordered(given if is_symbol else values)
-    is_choice = any(r.value[0] in ("text", "label") or (r.name and not r.forms) for r in readings)
-    if joiner == "or" and is_choice:
-        return Reading(("list", joiner, *entries))
     meant = () if joiner == "or" else (("()", *given),)
-    if is_choice or is_symbol:  # Alice and Bob, x = 2 or x = 3
-        joiner = ""
-    return Reading(("list", joiner, *entries), (("{}", *entries), ("list", "", *entries)), meant)
+    is_solution = len({*names}) == 1 and "label" not in kinds
+    entries = unordered(given if is_solution else values)
+    joiner = "" if is_solution else joiner
+    value = ("list", joiner, *entries)
+    if joiner == "or" and (kinds & {"text", "label"} or any(r.name for r in readings)):
+        return Reading(value)
+    return Reading(value, (("{}", *entries), ("list", "", *entries)), meant)
 
 
 READERS: dict[str, Callable[[Tree], Any]] = {
