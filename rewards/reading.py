@@ -73,8 +73,9 @@ def read(text: str, name: str) -> "Reading | None":
     """What a spelled text says that is wholly a statement of this type, else None."""
     parser = grammar(name)
     try:
-        value = READERS[name](parser.parse(text))
-        return value if isinstance(value, Reading) else Reading((name, *value))
+        tree = parser.parse(text)
+        value = READERS.get(name, texts)(tree)
+        return value if isinstance(value, Reading) else Reading((name, tree.data, *value))
     except Exception:  # of any kind: no text that a policy writes may end its training
         return None
 
@@ -87,14 +88,18 @@ class Reading(NamedTuple):
     forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
     meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
     name: str = ""  # of a symbol, of the left side of a relation, or of a label
-    exact: list = []  # values of an expression, for each turn
+    exact: tuple = ()  # values of an expression, for each turn
+    number: Any = None  # that an expression is
 
 
 def gold_type(gold: str) -> str:
     """The type of a gold answer, which decides how answers are compared with it: number, quantity,
     ratio, range, letter, word, date, time, code, formula, text; or, of what is compared by values,
     expression, relation, list, tuple, set, interval, matrix."""
-    kind = "text" if len(gold) > MAX_LENGTH else gold_reading(spell(gold))[1].value[0]
+    if len(gold) > MAX_LENGTH:
+        return "text"
+    kind, *_, last = gold_reading(spell(gold))[1].value
+    kind = "quantity" if kind == "number" and last != 1 else kind
     return SPELLING["groups"].get(kind, kind)
 
 
@@ -105,7 +110,7 @@ def gold_reading(gold: str) -> tuple[str, Reading]:
         reading = None if re.search(NO_GOLD.get(name, "^$"), gold) else read(gold, name)
         if reading is not None:
             return name, reading
-    return "text", Reading(("text", *words(gold)))
+    return "text", Reading(("text", "text", *words(gold)))
 
 
 NO_GOLD = {  # is of another type
@@ -125,10 +130,6 @@ UNITS = {
 } | SPELLING["units"]
 PERCENT = ord("%")
 NO_DIGITS = str.maketrans("", "", ",{} \t\n")
-
-
-def quantity(value: Fraction, unit: Fraction | int) -> tuple:
-    return "number" if unit == 1 else "quantity", value, unit
 
 
 def fraction(text: str) -> Fraction:
@@ -181,9 +182,9 @@ class Amounts(Transformer):
         """In 9 * 2 = 18 both sides are equal. 60% may be called 60, and 25% be meant as 1/4."""
         *sides, (value, unit) = parts
         self.equation(value, *sides)
-        alone = quantity(value, PERCENT if unit == PERCENT and value % 1 else 1)
+        alone = PERCENT if unit == PERCENT and value % 1 else 1
         meant = {PERCENT: (value / 100, 1), 1: (value, PERCENT)}.get(unit, (value, unit))
-        return Reading(quantity(value, unit), (alone,), (quantity(*meant),))
+        return Reading(("number", value, unit), (("number", value, alone),), (("number", *meant),))
 
     def compound(self, *amounts: tuple) -> Reading:
         """1 hour and 15 minutes: every amount has a unit."""
@@ -211,16 +212,17 @@ class Amounts(Transformer):
 def texts(tree: Tree) -> list[str]:
     """The texts of the tokens, numbers without leading zeros, months as numbers."""
     small = [re.sub(r"\W|^0+(?=\d)", "", token).lower() for token in tree.children]
-    return [SPELLING["months"].get(text[:3], text) for text in small]
+    return [SPELLING["short"].get(text[:3], text) for text in small]
 
 
-def date(tree: Tree) -> tuple:
-    return tuple(sorted(zip([token.type[:5] for token in tree.children], texts(tree), strict=True)))
+def date(tree: Tree) -> list:
+    return unordered(zip([token.type[:5] for token in tree.children], texts(tree), strict=True))
 
 
-def species(tree: Tree) -> str:
-    """One molecule or ion with its number."""
-    return substitute("".join(tree.scan_values(bool)), SPELLING["formula"])
+def reaction(tree: Tree) -> list:
+    """Molecules and ions with their numbers, in any order on each side."""
+    sides = [["".join(s.scan_values(bool)) for s in side.children] for side in tree.children]
+    return [unordered(substitute(s, SPELLING["formula"]) for s in side) for side in sides]
 
 
 def time(tree: Tree) -> tuple:
@@ -243,8 +245,14 @@ CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j, "\\infty": INFINITY}
 @cache
 def value_of(name: str, turn: int) -> Any:
     """Constants have theirs; another symbol has made-up values, the last one negative."""
-    size = MP.mpf(Random(f"{name}{turn % (ROUNDS - 1)}").uniform(0.1, 3))
-    return CONSTANTS.get(name, size if turn < ROUNDS - 1 else -size)
+    size = MP.mpf(Random(f"{name}{turn}").uniform(0.1, 3))
+    return CONSTANTS.get(name, -size if turn == ROUNDS - 1 else size)
+
+
+FUNCTIONS = vars(operator) | {
+    "log": lambda base, x: MP.log(x, base),
+    "power_of": lambda function, power, x: function(x) ** power,  # sin^2 x
+}
 
 
 def symbol(token: str) -> str:
@@ -261,31 +269,24 @@ class Values(Transformer):
         self.turns, self.sign = turns, sign
 
     def __default__(self, rule: str, children: list, meta: object) -> list:
-        """A function of the module operator or of mpmath, if its values are of limited size."""
-        values = list(map(getattr(operator, rule, None) or getattr(MP, rule), *children))
+        """A function of FUNCTIONS or of mpmath, if its values are of limited size."""
+        values = list(map(FUNCTIONS.get(rule) or getattr(MP, rule), *children))
         if not all(abs(value) <= LARGEST for value in values):
             raise OverflowError
         return values
-
-    def power_of(self, function: list, power: list, x: list) -> list:
-        return list(map(operator.pow, map(operator.call, function, x), power))  # sin^2 x
-
-    def log(self, base: list, x: list) -> list:
-        return list(map(MP.log, x, base))
 
     def FUNCTION(self, token: Token) -> list:
         return [getattr(MP, token.strip("\\ "))] * len(self.turns)
 
     def PLUS_MINUS(self, token: Token) -> list:
-        return [self.sign if "p" in token else -self.sign] * len(self.turns)
+        return [self.sign] * len(self.turns)
 
     def NUMBER(self, token: Token) -> list:
         if len(token) > 40:
             raise ValueError(token)
-        number = MP.mpf(1) * sum(map(fraction, re.split(r"(?<=\d) +(?=\d)", token)))
-        return [number] * len(self.turns)
+        return [MP.mpf(1) * fraction(token)] * len(self.turns)
 
-    RATIO = MIXED = NUMBER
+    RATIO = NUMBER
 
     def SYMBOL(self, token: Token) -> list:
         name = symbol(token)
@@ -306,17 +307,11 @@ def unordered(values: Iterable) -> tuple:
     return tuple(sorted(values, key=repr))
 
 
-def real(value: tuple) -> Any:
-    """A number; None if the value is none."""
-    is_real = value[0] == "expression" and len(value[1]) == 1 and isinstance(value[1][0], MP.mpf)
-    return value[1][0] if is_real else None
-
-
 class Entries(Interpreter):
-    """The readings of an entry in a list, as a list: two for one with \\pm."""
+    """The readings of entries and of lists."""
 
-    def expression(self, tree: Tree) -> list[Reading]:
-        """Its values for made-up values of its symbols, in ROUNDS turns."""
+    def expression(self, tree: Tree) -> Reading:
+        """Its values for made-up values of its symbols, in ROUNDS turns; a list with \\pm."""
         tokens = list(tree.scan_values(bool))
         names = {symbol(token) for token in tokens if token.type == "SYMBOL"} - {*CONSTANTS}
         if len(tokens) * len(names) > 1000:
@@ -327,26 +322,38 @@ class Entries(Interpreter):
         for sign in (1, -1)[: 1 + any(token.type == "PLUS_MINUS" for token in tokens)]:
             values = Values(turns, sign).transform(Tree("pos", tree.children))
             moved, exact = values[: len(names)], values[len(names) :]
+            shown = rounded(exact)
             # What cancels out stood for something that does not commute: AB - BA, P^{-1}AP
-            if rounded(exact[:1])[0] in rounded(moved):
+            if shown[0] in rounded(moved):
                 raise ValueError("a symbol without effect")
-            value = ("expression", rounded(exact), 1)
-            readings.append(Reading(value, name=name, exact=exact * (ROUNDS // len(exact))))
-        return readings
+            number = None if names or isinstance(shown[0], MP.mpc) else shown[0]
+            numbers = tuple(exact * (ROUNDS // len(exact)))
+            readings.append(Reading(("expression", shown), (), (), name, numbers, number))
+        return readings[0] if len(readings) == 1 else together(readings, "")
 
-    def __default__(self, tree: Tree) -> list[Reading]:
+    def name(self, tree: Tree) -> Reading:
+        """A text in a list, or a number in words."""
+        text = words(tree.children[0])
+        return read(" ".join(text), "math") or Reading(("text", *text))
+
+    def entries(self, tree: Tree) -> list[Reading]:
+        """The readings of what stands between marks."""
+        return [child for child in self.visit_children(tree) if isinstance(child, Reading)]
+
+    def __default__(self, tree: Tree) -> Reading:
         """A matrix or its row."""
-        return [Reading((tree.data, *[reading.value for reading in self.entries(tree)]))]
+        return Reading((tree.data, *[reading.value for reading in self.entries(tree)]))
 
-    def group(self, tree: Tree) -> list[Reading]:
+    def group(self, tree: Tree) -> Reading:
         """A set, a tuple, an interval."""
         kind = tree.children[0][-1] + tree.children[-1][-1]
-        values = [reading.value for reading in self.entries(tree)]
-        numbers = list(map(real, values))
+        readings = self.entries(tree)
+        values = [reading.value for reading in readings]
+        numbers = [reading.number for reading in readings]
         is_real = None not in numbers
         if kind == "{}":
-            points = [("reals", (x, -1), (x, 1)) for x in numbers if is_real]
-            return [Reading((kind, *unordered(values)), (joined(any, *points),))]
+            points = joined(any, *[("reals", (x, -1), (x, 1)) for x in numbers if is_real])
+            return Reading((kind, *unordered(values)), (points,) * is_real)
         forms = [(kind, *values)]
         if kind in ("()", "[]"):
             forms.append(("matrix", *[("row", value) for value in values]))
@@ -354,72 +361,52 @@ class Entries(Interpreter):
             ends = [(x, SIDES[mark]) for x, mark in zip(numbers, kind, strict=True)]
             is_point = kind == "()" and not {LEAST, MOST} & {*ends}
             forms.insert(2 * is_point, ("reals", *ends))
-        return [Reading(forms[0], tuple(forms[1:]))]
+        return Reading(forms[0], tuple(forms[1:]))
 
-    def union(self, tree: Tree) -> list[Reading]:
-        """Sets with operators between them, which are applied from the left."""
-        forms = [(reading.value, *reading.forms) for reading in self.entries(tree)]
-        left, *others = [{form[0]: form for form in sets}.get("reals", sets[0]) for sets in forms]
-        for sign, right in zip(tree.children[1::2], others, strict=True):
-            if left[0] == right[0] == "reals":
-                left = joined(SETS[sign.strip("\\ ")], left, right)
-            else:  # of symbols
-                left = (sign.strip(), *([left, right] if "s" in sign else unordered([left, right])))
-        return [Reading(left)]
+    def cup(self, tree: Tree) -> Reading:
+        """The union, intersection or difference of two sets: of reals, or their names."""
+        readings = self.entries(tree)
+        sets = [s for r in readings for s in (r.value, *r.forms) if s[0] == "reals"]
+        if len(sets) == 2:
+            return Reading(joined(SETS[tree.data], *sets))
+        names = [reading.value for reading in readings]
+        return Reading((tree.data, *(names if tree.data == "setminus" else unordered(names))))
 
-    def labelled(self, tree: Tree) -> list[Reading]:
+    cap = setminus = cup
+
+    def labelled(self, tree: Tree) -> Reading:
         """(a) 3: as a = 3 a name and a value."""
-        label, entry = tree.children
-        (reading,) = self.entries(Tree("entry", [entry]))
-        name = re.sub(r"\W|^the |is$", "", label.lower())
-        return [Reading(("label", name, reading.value), (reading.value,), name=name)]
+        (reading,) = self.entries(tree)
+        name = re.sub(r"\W|^the |is$", "", tree.children[0].lower())
+        return Reading(("label", name, reading.value), (reading.value,), name=name)
 
-    def entries(self, tree: Tree) -> list[Reading]:
-        """The readings of what stands between marks; names are texts."""
-        readings = []
-        for child in tree.children:
-            if isinstance(child, Tree):
-                readings += self.visit(child)
-            elif child.type == "NAME":
-                text = words(child)
-                readings.append(read(" ".join(text), "math") or Reading(("text", *text)))
-        return readings
-
-    def relation(self, tree: Tree) -> list[Reading]:
+    def relation(self, tree: Tree) -> Reading:
         """A relation; two for 0 < x < 2; of S = {1, 2} and x \\in [0, 1] the value."""
         signs = [SPELLING["relations"].get(sign, str(sign)) for sign in tree.children[1::2]]
-        sides = list(map(self.visit, tree.children[::2]))
-        if not sides[-1][0].exact and {*signs} <= {"=", "\\in"}:
+        sides = self.entries(tree)
+        if not sides[-1].exact and {*signs} <= {"=", "\\in"}:
             return sides[-1]
         if {*signs} == {"="}:
             sides = [sides[0], sides[-1]]
-            if sides[0][0].value == sides[1][0].value:  # work: \\sqrt{20} = 2\\sqrt{5}
+            if sides[0].value == sides[1].value:  # work: \\sqrt{20} = 2\\sqrt{5}
                 return sides[1]
-        found = [
-            related(left, sign, right)
-            for lefts, sign, rights in zip(sides, signs, sides[1:], strict=False)
-            for left in lefts
-            for right in rights
-        ]
-        return found if len(sides) == 2 else [together(found, "and")]
+        found = list(map(related, sides, signs, sides[1:]))
+        return found[0] if len(found) == 1 else together(found, "and")
 
-    def entry_list(self, tree: Tree) -> list[Reading]:
-        separators = {t.strip(",; \n") for t in tree.children if isinstance(t, Token)}
-        joiner = "or" if "or" in separators else "and" if "and" in separators else ""
-        return [together(self.entries(tree), joiner)]
+    def entry_list(self, tree: Tree) -> Reading:
+        joiner = max(separator.strip(",; \n") for separator in tree.children[1::2])
+        return together(self.entries(tree), joiner)
 
     def math(self, tree: Tree) -> Reading:
+        """An entry or a list, which may have a unit."""
         first, *measure = tree.children
-        if isinstance(first, Token) or len(list(tree.scan_values(bool))) > 150:
+        if first.data == "name" or len(list(tree.scan_values(bool))) > 150:
             raise ValueError("a name, which is text, or too long")
-        readings = self.visit(first)
-        if measure and len(readings) == 1 and readings[0].exact:
-            *value, _ = alone = readings[0].value
-            amount = read(f"1 {measure[0].strip()}", "number")
-            if amount is None:
-                raise ValueError("no unit")
-            return Reading((*value, amount.value[-1]), (alone,))
-        return readings[0] if len(readings) == 1 else together(readings, "")
+        reading = self.visit(first)
+        if measure:
+            unit = Amounts().transform(grammar("number").parse("1 " + measure[0])).value[-1]
+            return Reading((*reading.value, unit), (reading.value,))
+        return reading
 
 
 def joined(inside: Callable, *sets: tuple) -> tuple:
@@ -432,11 +419,7 @@ def joined(inside: Callable, *sets: tuple) -> tuple:
     return ("reals", *ends)
 
 
-def minus(states: list[int]) -> bool:
-    return states[0] > any(states[1:])
-
-
-SETS = {"cup": any, "cap": all, "setminus": minus}
+SETS = {"cup": any, "cap": all, "setminus": lambda inside: inside[0] > inside[1]}
 TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 
 
@@ -444,71 +427,64 @@ def related(left: Reading, sign: str, right: Reading) -> Reading:
     """A relation of two expressions; its form is what a symbol equals, or the set that it is in."""
     if right.name > left.name == "":  # 3 < x
         left, sign, right = right, TURNED.get(sign, sign), left
+    forms = (right.value,) if left.name and sign == "=" else ()
+    if left.name and right.number is not None:
+        below, above = (right.number, -1), (right.number, 1)
+        ends = {
+            "<": (LEAST, below),
+            "\\le": (LEAST, above),
+            ">": (above, MOST),
+            "\\ge": (below, MOST),
+            "\\ne": (LEAST, below, above, MOST),
+        }
+        forms = forms or (("reals", *ends[sign]),)
+        return Reading(("relation", left.name, *forms), forms, name=left.name)
     difference = [a - b for a, b in zip(left.exact, right.exact, strict=True)]
-    (first, *_) = difference
-    number = real(right.value) if left.name else None
-    turned = TURNED.get(sign, sign) if first.real < 0 else sign
-    scaled = rounded([value / first for value in difference])
-    relation = ("relation", turned, number is not None, *scaled)
-    if sign == "=":
-        return Reading(relation, (right.value,) if left.name else (), name=left.name)
-    if number is None:
-        return Reading(relation)
-    below, above = (number, -1), (number, 1)
-    ends = {
-        "<": (LEAST, below),
-        "\\le": (LEAST, above),
-        ">": (above, MOST),
-        "\\ge": (below, MOST),
-        "\\ne": (LEAST, below, above, MOST),
-    }
-    return Reading(relation, (("reals", *ends[sign]),), name=left.name)
+    if difference[0].real < 0:
+        sign = TURNED.get(sign, sign)
+    scaled = rounded([value / difference[0] for value in difference])
+    return Reading(("relation", sign, *scaled), forms, name=left.name)
 
 
 def together(readings: list[Reading], joiner: str) -> Reading:
     """A list. Its forms: the set; 2, 3 of x = 2, x = 3; the pair of x = 2, y = 3; the set of reals
     in which all conditions hold, or one of them."""
-    values = [reading.value for reading in readings]
-    given = [r.forms[0] if r.forms and r.name else r.value for r in readings]
-    names = [reading.name for reading in readings if reading.forms]
-    kinds = {value[0] for value in values}
-    if kinds <= {"relation", "conditions"} and {form[0] for form in given} == {"reals"}:
-        common = joined(all, *given)
+    kinds = {reading.value[0] for reading in readings}
+    pairs = [(r.name, r.forms[0]) if r.name and r.forms else ("", r.value) for r in readings]
+    names = {name for name, _ in pairs}
+    values = [value for _, value in pairs]
+    if "" not in names and len(names) == 1 and {value[0] for value in values} == {"reals"}:
+        common = joined(all, *values)
         if joiner == "or" or (joiner == "" and common == ("reals",)):
-            common = joined(any, *given)
-            joiner = "or"
-        if len({*names}) == 1:
-            value = ("conditions", joiner or "and", *unordered(values))
-            return Reading(value, (common,), name=names[0])
-    if len({*names}) == len(values) > 1 and "" not in names and joiner != "or":
-        labels = [("label", *pair) for pair in zip(names, given, strict=True)]
-        forms = [("()", *[value for _, _, value in sorted(labels)])] * (kinds == {"relation"})
-        if len({name.rstrip("_0123456789") for name in names}) == 1:
-            forms.append(("list", "", *unordered(given)))
-        return Reading(("list", "", *unordered(labels)), tuple(forms))
-    meant = () if joiner == "or" else (("()", *given),)
-    is_solution = len({*names}) == 1 and "label" not in kinds
-    entries = unordered(given if is_solution else values)
-    joiner = "" if is_solution else joiner
-    value = ("list", joiner, *entries)
+            common = joined(any, *values)
+        return Reading(("relation", *names, common), (common,), name=pairs[0][0])
+    meant = () if joiner == "or" else (("()", *values),)
+    if len(names - {""}) == 1 and "label" not in kinds:
+        pairs, joiner, names = [("", value) for value in values], "", {""}
+    entries = unordered(pairs)
+    forms = [("list", "", *entries)]
     if joiner == "or" and (kinds & {"text", "label"} or any(r.name for r in readings)):
-        return Reading(value)
-    return Reading(value, (("{}", *entries), ("list", "", *entries)), meant)
+        forms = []
+    elif names == {""}:
+        forms.append(("{}", *unordered(values)))
+    elif len(names) < len(pairs):
+        raise ValueError("x = 1, y = 2 or x = 2, y = 1")
+    else:
+        if kinds == {"relation"}:  # x = 2, y = 3
+            forms.append(("()", *[value for _, value in sorted(pairs)]))
+        if len({name.rstrip("_0123456789") for name in names}) == 1:  # x_1 = 2, x_2 = 3
+            forms.append(("list", "", *[("", value) for value in unordered(values)]))
+    return Reading(("list", joiner, *entries), tuple(forms), meant)
 
 
+amount = Amounts().transform
 READERS: dict[str, Callable[[Tree], Any]] = {
-    "letter": texts,
-    "word": lambda tree: [tree.children[0].type],
     "date": date,
     "time": time,
-    "code": lambda tree: [SPELLING["numbers"].get(text, text) for text in texts(tree)],
-    "ratio": Amounts().transform,
-    "range": Amounts().transform,
-    "number": Amounts().transform,
-    "formula": lambda tree: [
-        tree.data,
-        *[unordered(map(species, s.children)) for s in tree.children],
-    ],
+    "ratio": amount,
+    "range": amount,
+    "number": amount,
+    "formula": reaction,
     "math": Entries().visit,
     "text": lambda tree: words(tree.children[0]),
 }
