@@ -22,7 +22,6 @@ COMMANDS = {
     "chat": "scripts/chat.py",
     "export": "scripts/export.py",
     "inspect": "scripts/inspect_run.py",
-    "dequantize": "scripts/dequantize.py",
     "import_published": "scripts/import_published.py",
 }
 RUNS = "runs.txt"  # in the folder of a sweep: the name of a run in each line

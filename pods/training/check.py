@@ -123,7 +123,7 @@ def engine(config: TrainConfig) -> Iterator[str]:
     if config.vllm.merged_rollouts and config.model.load_in_4bit:
         yield (
             "vllm.merged_rollouts=true: an adapter is added to 16-bit weights, not to 4-bit ones; "
-            "set model.load_in_4bit=false with the base's 16-bit copy (scripts/dequantize.py)"
+            "set model.load_in_4bit=false with the base's 16-bit copy (docs/gpu.md)"
         )
     if config.engine != "trl":
         return

@@ -1,7 +1,8 @@
-"""dequantize.py in the gpu environment: the copy is the 4-bit base, bit for bit."""
+"""The 16-bit copy of docs/gpu.md in the gpu environment: it is the 4-bit base, bit for bit."""
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
+COPY = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "gpu.md").read_text(), re.DOTALL)[1]
 # Loads the 4-bit base and the folder of its copy, and prints whether their logits are equal. In
 # training mode: in evaluation a CPU with AVX512 has another kernel, which rounds otherwise.
 EQUAL = """
@@ -35,8 +37,7 @@ def gpu_python() -> Path:
 
 
 def test_the_saved_copy_has_the_logits_of_the_4_bit_base(tmp_path):
-    python, path = gpu_python(), "pods/tiny_policy"
-    keys = ["model=tiny", "model.load_in_4bit=true", "model.dtype=bfloat16", "out=copies/one"]
+    python, path = gpu_python(), str(ROOT / "pods" / "tiny_policy")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     def run(*arguments: str) -> str:
@@ -45,9 +46,7 @@ def test_the_saved_copy_has_the_logits_of_the_4_bit_base(tmp_path):
             command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
         ).stdout
 
-    said = run(str(ROOT / "scripts" / "dequantize.py"), *keys)
-    assert "model.path=copies/one model.load_in_4bit=false" in said
-    folder = tmp_path / "copies" / "one"
-    assert [path.name for path in folder.parent.iterdir()] == ["one"]
+    run("-c", COPY.replace("Qwen/Qwen2.5-3B-Instruct", path))
+    folder = tmp_path / "exports" / "copy"
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     assert run("-c", EQUAL, path, str(folder)).split() == ["True", "False", "Linear"]

@@ -43,7 +43,9 @@ def weights(tmp_path_factory):
     del model
     torch.cuda.empty_cache()
     AutoTokenizer.from_pretrained(TINY).save_pretrained(folder / "base")
-    run("scripts/dequantize.py", f"model.path={folder}/base", PAD, f"out={folder}/copy")
+    copy = re.search(r"```python\n(.*?)```", (ROOT / "docs/gpu.md").read_text(), re.DOTALL)[1]
+    copy = copy.replace("Qwen/Qwen2.5-3B-Instruct", f"{folder}/base")
+    run("-c", copy.replace("exports/copy", f"{folder}/copy"))
     return folder
 
 
