@@ -320,7 +320,7 @@ def typed(schema: type[Config], config: DictConfig) -> Config:
     """The composed config as an instance of its schema, with the prices that `clock` names. Raises
     UserError with a wrong key."""
     values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    if schema is TrainConfig and isinstance(values["clock"], str) and values["clock"] != "measured":
+    if schema is TrainConfig and values["clock"] != "measured":
         values["clock"] = read_prices(values["clock"]).model_dump()
     return validated(schema, values)
 

@@ -235,7 +235,7 @@ class BudgetKeys(Section):
 
 
 class Prices(BaseModel):
-    """What a step costs on a machine, in seconds; read from a file, so its fields are no keys."""
+    """What a step costs on a machine, in seconds; given whole, so its fields are no keys."""
 
     model_config = Section.model_config
 
@@ -243,7 +243,7 @@ class Prices(BaseModel):
     fixed: NonNegativeFloat
     round: NonNegativeFloat = 0.0
     generate: NonNegativeFloat
-    update: NonNegativeFloat
+    update: PositiveFloat  # with free steps a budget would never end
     tokens: PositiveFloat | None = None
 
 

@@ -91,7 +91,7 @@ REFUSED = {
         ("plot.py figure.title=x", "Could not override 'figure.title'"),
     ],
     "prepared": [
-        ("train.py clock={fixed:1}", "clock={"),
+        ("train.py clock={fixed:1}", "clock: "),
         ("train.py ~warm_up", "warm_up: has no value; set warm_up=<value>"),
         ("train.py run=null", "run=null"),
         ("train.py run=[x]", "run="),

@@ -160,28 +160,23 @@ def test_a_schedule_follows_what_ends_the_run(overrides, follows):
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("prices", "part"),
     [
-        ("fixed: -1\ngenerate: 0\nupdate: 0", "fixed=-1"),
-        ("fixed: 1\ngenerate: 0\nupdates: 0", "updates=0"),
-        ("fixed: 1\ngenerate: 0", "update: has no value"),
-        ("- 1", "has no prices"),
-        ("a: [", "cannot read p.yaml"),
+        ("name: a, fixed: -1, generate: 0, update: 1", "fixed=-1"),
+        ("name: a, fixed: 1, generate: 0, update: 1, round_: 1", "round_=1"),
+        ("name: a, fixed: 1, generate: 0", "update: has no value"),
+        ("name: a, fixed: 0, generate: 0, update: 0", "update=0"),  # no budget would end the run
     ],
-    ids=["negative", "misspelt", "one is missing", "no prices", "no YAML"],
 )
-def test_a_price_list_that_cannot_be_used_is_named(tmp_path, text, part):
-    (tmp_path / "p.yaml").write_text(text)
-    with pytest.raises(UserError, match=f"^clock=p.yaml: .*{part}"):
-        compose("clock=p.yaml")
+def test_prices_that_cannot_be_used_are_named(prices, part):
+    with pytest.raises(UserError, match=f"^clock: {part}"):
+        compose(f"clock={{{prices}}}")
 
 
-def test_the_prices_of_a_file_are_in_the_saved_config(tmp_path):
-    """A number is read as Hydra reads one: PyYAML takes 5e-1 for a text."""
-    (tmp_path / "p.yaml").write_text("fixed: 1\ngenerate: 5e-1\nupdate: 2.0\n")
-    prices = compose("clock=p.yaml").model_dump()["clock"]
-    assert prices == {
-        "name": "p.yaml",
+def test_prices_of_ones_own_are_in_the_saved_config():
+    prices = compose("clock={name: mine, fixed: 1, generate: 5e-1, update: 2.0}").clock
+    assert prices.model_dump() == {
+        "name": "mine",
         "fixed": 1,
         "round": 0.0,
         "generate": 0.5,
