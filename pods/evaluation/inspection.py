@@ -1,7 +1,6 @@
 """What a run's prompts and completions say, in its rollout log and the records of evaluations.
 
 uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
-uv run scripts/inspect_run.py run=<run> question=7   one question through all checkpoints
 """
 
 from pathlib import Path
@@ -21,14 +20,12 @@ from pods.runs.results import run_order
 from rewards.tags import published_answer
 
 WIDTH = 60  # characters of a text in a table
-VERDICTS = {True: "correct", False: "wrong", None: "no verdict"}
-COLUMNS = ("place", "checkpoint", "task", "verdict", "question", "gold", "text")
+COLUMNS = ("checkpoint", "task", "wrong", "question", "gold", "text")
 Rollouts = list[dict[str, Any]]  # the records of a rollout log
 
 
 class InspectConfig(Section):
     run: Text
-    question: Text | None
     most: PositiveInt
     output_dir: Location
     results_dir: Location
@@ -42,12 +39,9 @@ def main(config: InspectConfig) -> None:
         raise UserError(f"run={config.run}: no rollout log {log}; copy it there, or name another")
     rollouts = files.read_lines(log)
     answers = completions(config.results_dir / config.run)
-    if config.question is not None:
-        show_question(config, rollouts, answers)
-    else:
-        if rollouts:
-            show_signal(config, visits_of(rollouts))
-        show_wrong(config, answers)
+    if rollouts:
+        show_signal(config, visits_of(rollouts))
+    show_wrong(config, answers)
 
 
 def completions(folder: Path) -> pandas.DataFrame:
@@ -59,10 +53,9 @@ def completions(folder: Path) -> pandas.DataFrame:
             first = next(iter(record["correct"].values()), None)  # of its graders
             rows.append(
                 {
-                    "place": f"{checkpoint} {task} {path.stem}",
                     "checkpoint": checkpoint,
                     "task": task,
-                    "verdict": VERDICTS[first],
+                    "wrong": first is False,  # None: no verdict
                     "question": record["id"],
                     "gold": record["answer"],
                     "text": record["completion"],
@@ -79,14 +72,11 @@ def visits_of(rollouts: Rollouts) -> pandas.DataFrame:
         correct = record.get("correct")  # None if nothing grades
         rows.append(
             {
-                "step": record["step"],
                 "question": record["question_id"],
                 "gold": record["answer"],
                 "reward": np.mean(total),
                 "correct": np.mean(correct) if correct else np.nan,
                 "signal": min(total) < max(total),
-                "kept": len(record["kept"]),
-                "of": len(total),
             }
         )
     return pandas.DataFrame(rows)
@@ -121,33 +111,11 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
         return
     last = answers["checkpoint"].iloc[-1]
     for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):
-        wrong = own.query("verdict == 'wrong'")
+        wrong = own[own["wrong"]]
         rows = wrong.assign(answered=wrong["text"].map(published_answer).map(one_line))
         times = rows.groupby(["question", "answered", "gold"], sort=False).size()
         table = times.sort_values(ascending=False, kind="stable").reset_index(name="times")
         show(f"wrong answers of {last} on {task}", table, config.most)
-
-
-def show_question(config: InspectConfig, rollouts: Rollouts, answers: pandas.DataFrame) -> None:
-    """One question: its visits in training, and its completions at every checkpoint. `question` is
-    an id, or its end (7: gsm8k-test-7)."""
-    known = {record["question_id"] for record in rollouts} | {*answers["question"]}
-    ids = {name for name in known if f"-{name}".endswith(f"-{config.question}")}
-    visits = [record for record in rollouts if record["question_id"] in ids]
-    answers = answers.query("question in @ids")
-    if not visits and answers.empty:
-        raise UserError(
-            f"question={config.question}: no question of run={config.run} has this id, or one "
-            "that ends with it"
-        )
-    if visits:
-        columns = ["step", "question", "reward", "correct", "kept", "of"]
-        show("visits in training", visits_of(visits)[columns], config.most)
-    if len(answers):
-        print("\nin evaluation, whose questions have ids of their own:")
-    for row in answers.itertuples():
-        head = f"{row.place}, question {row.question}, gold answer {row.gold}: {row.verdict}"
-        print(f"\n{one_line(head)}\n{printable(row.text)}")
 
 
 def show(title: str, table: pandas.DataFrame, most: int) -> None:

@@ -1,4 +1,4 @@
-"""scripts/inspect_run.py: prompts without signal, one question through checkpoints, mistakes."""
+"""scripts/inspect_run.py: prompts without signal, wrong answers, mistakes."""
 
 import json
 
@@ -51,27 +51,6 @@ def test_a_run_is_named_as_the_shell_completes_it(capsys, name):
     assert "r: 3 questions in 5 visits" in printed(capsys, INSPECT, name).out
 
 
-def test_a_question_through_all_checkpoints(capsys):
-    out = printed(capsys, INSPECT, "run=r", "question=9").out
-    places = [line for line in out.splitlines() if line.startswith("checkpoint-")]
-    assert [place.split()[0] for place in places] == [f"checkpoint-{s}" for s in (2, 2, 10, 10)]
-    assert all(place.endswith("question 9, gold answer 5: no verdict") for place in places)
-    assert out.count("late 10") == 2
-    trained = printed(capsys, INSPECT, "run=r", "question=mixed").out
-    assert "visits in training: 2" in trained
-
-
-def test_a_question_goes_by_the_number_of_its_id(capsys, run):
-    """Not by every id that holds the digit."""
-    texts = [("own-train-7", "8 plus"), ("own-train-17", "9 plus"), ("own-train-8", "7 plus")]
-    visits = [record(k, name, [0, 1]) | {"prompt": text} for k, (name, text) in enumerate(texts, 1)]
-    rollout_log_file(run, visits)
-    out = printed(capsys, INSPECT, "run=r", "question=7").out
-    assert "visits in training: 1" in out
-    assert "own-train-7 " in out
-    assert out.count("question 7, gold answer 5: wrong") == 4
-
-
 def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
     """Ids, gold answers and folders of evaluations may hold any character."""
     hostile = "\x1b]0;title\x07\x1b[31m"
@@ -79,9 +58,7 @@ def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
     folder = tmp_path / "results" / "r"
     (folder / "checkpoint-10" / "arithmetic").rename(folder / "checkpoint-10" / f"{hostile}task")
     (folder / "checkpoint-2").rename(folder / f"checkpoint-2{hostile}")
-    for arguments in (["run=r"], ["run=r", "question=7"], ["run=r", "question=a"]):
-        out = printed(capsys, INSPECT, *arguments).out
-        assert not {"\x1b", "\x07"} & {*out}, arguments
+    assert not {"\x1b", "\x07"} & {*printed(capsys, INSPECT, "run=r").out}
 
 
 @pytest.mark.parametrize(
@@ -89,10 +66,9 @@ def test_no_name_of_a_foreign_run_steers_the_terminal(capsys, run, tmp_path):
     [
         (["run=absent"], "run=absent: no such run in output_dir=checkpoints; it has r"),
         (["run=../r"], "run=../r: no such run"),
-        (["run=r", "question=never asked"], "question=never asked: no question of run=r has this"),
         (["run=r", "most=0"], "most=0: must be greater than 0"),
     ],
-    ids=["run", "folder", "question", "most"],
+    ids=["run", "folder", "most"],
 )
 def test_a_mistake_is_one_line(capsys, arguments, line):
     assert line in refused(capsys, INSPECT, *arguments)
