@@ -26,7 +26,6 @@ from pods.rollouts import Record
 from pods.runs import rollout_log
 
 Logger = Callable[[int, Metrics, Record], None]  # (step, its metrics, its rollouts)
-COLUMNS = ["prompt", "completion", "reward", "advantage", "kept"]  # of a table of completions
 EVERY = 10.0  # s between two lines on the console
 OF_UPDATE = (  # TRL's metrics that are logged, averaged over the updates of a generation
     "loss",
@@ -107,7 +106,7 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
         loggers: list[Logger] = [write]
         if "console" in config.logger:
             loggers.append(Console(config))
-        for tracker, add in trackers(config, folder):
+        for tracker in trackers(config, folder):
             try:
                 tracker.start()
             except Exception as error:  # of the tracker's own types
@@ -119,21 +118,21 @@ def open_loggers(config: TrainConfig, folder: Path) -> Iterator[list[Logger]]:
             if tracker.name == "wandb":
                 tracker.tracker.define_metric("train_seconds")
                 tracker.tracker.define_metric("*", step_metric="train_seconds")
-            loggers.append(partial(add, tracker))
+            loggers.append(partial(log_to, tracker))
         loggers.append(log_rollouts)
         yield loggers
 
 
-def trackers(config: TrainConfig, folder: Path) -> Iterator[tuple[GeneralTracker, Callable]]:
-    """The chosen trackers, each with its function (tracker, step, metrics, record). A resumed run
-    goes on in the same one; in wandb the seeds of a setting are a group."""
+def trackers(config: TrainConfig, folder: Path) -> Iterator[GeneralTracker]:
+    """The chosen trackers. A resumed run goes on in the same one; in wandb the seeds of a setting
+    are a group."""
     keys, variables = config.wandb, os.environ
     if "wandb" in config.logger:
         identity = folder / "wandb_id"
         if not identity.is_file():  # not only the name: another folder may hold a run of that name
             write_atomic(identity, f"{config.run[:100]}-{secrets.token_hex(4)}")
         without_seed = re.sub(r"-seed\d+", "", config.run)
-        tracker = WandBTracker(
+        yield WandBTracker(
             keys.project or variables.get("WANDB_PROJECT", "pods"),
             name=config.run,
             entity=keys.entity,
@@ -145,28 +144,12 @@ def trackers(config: TrainConfig, folder: Path) -> Iterator[tuple[GeneralTracker
             dir=str(folder),
             settings={"silent": True},  # its lines would come between the console's
         )
-        yield tracker, log_to_wandb
     if "tensorboard" in config.logger:
-        tracker = TensorBoardTracker("tensorboard", folder)  # scripts/report.py shows completions
-        yield tracker, lambda tracker, step, metrics, _: tracker.log(metrics, step=step)
+        yield TensorBoardTracker("tensorboard", folder)
 
 
-def log_to_wandb(tracker: WandBTracker, step: int, metrics: Metrics, record: Record) -> None:
-    """The metrics, and a table of the completions of one prompt."""
-    tracker.log(metrics, step=step)
-    tracker.log_table("completions", COLUMNS, completions(step, record), step=step)
-
-
-def completions(step: int, record: Record) -> list[list[Any]]:
-    """A row of COLUMNS for each of the n completions of the step's first prompt; the advantage of
-    one that is not kept is None."""
-    first = next(rollout_log.records(step, record, "first"))
-    advantages = dict(zip(first["kept"], first["advantages"], strict=True))
-    rewards = zip(first["completions"], first["total"], strict=True)
-    return [
-        [str(first["prompt"]), str(text), reward, advantages.get(i), i in advantages]
-        for i, (text, reward) in enumerate(rewards)
-    ]
+def log_to(tracker: GeneralTracker, step: int, metrics: Metrics, _: Record) -> None:
+    tracker.log(metrics, step=step)  # scripts/report.py shows completions
 
 
 class Console:
