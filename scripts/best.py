@@ -66,7 +66,7 @@ def main(config: BestConfig) -> None:
     else:
         print(selection.table(settings))
         print(
-            f"{best.label}: best by validation questions{selection.tied(best, others)}; "
+            f"{best.label}: best by validation questions; "
             f"{len(close)} of {len(others)} others cannot be told from it. Its accuracy here is "
             "too high, because it was chosen by it."
         )

@@ -148,13 +148,6 @@ def not_told_apart(best: Setting, others: Sequence[Setting]) -> list[str]:
     return [label for label in raw if adjusted.get(label, 1.0) >= statistics.SIGNIFICANT]
 
 
-def tied(best: Setting, others: Sequence[Setting]) -> str:
-    """Words for the settings with the same accuracy as the best one."""
-    mean = best.accuracies.mean()
-    equal = [other.label for other in others if np.isclose(other.accuracies.mean(), mean)]
-    return f", tied with {', '.join(equal)}; the first is taken" if equal else ""
-
-
 def table(settings: Sequence[Setting]) -> str:
     """A line for each setting, the best first."""
     rows = []
