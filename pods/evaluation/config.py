@@ -65,8 +65,6 @@ def check(config: EvaluateConfig) -> None:
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"
         )
-    if config.results_dir.is_file():
-        raise UserError(f"results_dir={config.results_dir}: is a file; choose a folder")
 
 
 def training_config(config: EvaluateConfig, run: str | None) -> TrainConfig:

@@ -21,10 +21,6 @@ def locate(path: str) -> str:
             return str(smollm2.model_folder(user_cache()))
         except ValueError as error:
             raise UserError(f"model.path={path}: {error}") from error
-        except OSError as error:
-            raise UserError(
-                f"model.path={path}: {error}; make room, or set XDG_CACHE_HOME=<another folder>"
-            ) from error
     for folder in (Path(path).expanduser(), PACKAGE.parent / path):
         if folder.is_dir():
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere

@@ -1,7 +1,6 @@
 """The rules of a training config that span several keys; pods/config/keys.py has the others."""
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +16,6 @@ from pods.requirements import conflicts
 from pods.rewards import FUNCTIONS
 from pods.rewards.tags import opened
 from pods.tasks import own, splits
-
-LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's name has up to 255
 
 
 def resolve_defaults(config: TrainConfig) -> None:
@@ -144,13 +141,7 @@ def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
     yield from splits.problems(config.task)
     if functions.is_path(config.engine):
-        own = functions.load("engine", config.engine)
-        for name in ("generate", "__enter__", "__exit__"):
-            if isinstance(own, type) and not hasattr(own, name):
-                yield (
-                    f"engine={config.engine}: {own.__name__} has no {name}; it must be a context "
-                    "manager with a method generate (pods/engines/__init__.py)"
-                )
+        functions.load("engine", config.engine)
     if config.task.gold and functions.is_path(config.task.gold):
         functions.load("task.gold", config.task.gold)
 
@@ -248,13 +239,7 @@ def wandb_login() -> Iterator[str]:
 
 
 def files(config: TrainConfig) -> Iterator[str]:
-    """The name of the run fits into those of its files, and the files that it reads are there."""
-    size = len(os.fsencode(config.run))
-    if size > LONGEST_RUN:
-        yield (
-            f"run={config.run}: has {size} bytes, and files are named after it; "
-            f"set a name of at most {LONGEST_RUN}"
-        )
+    """The files that the run reads are there."""
     built_in = splits.TASKS.get(config.task.name)
     if built_in and config.data_dir and not built_in.rows and "train" in built_in.splits:
         file = Path(config.data_dir) / built_in.folder / "train.jsonl"
