@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,15 +126,18 @@ def main(config: BoardConfig) -> None:
     files.write_atomic(config.out_dir / f"board-{config.world}.csv", table.to_csv(index=False))
     print(table.to_string(index=False, float_format="{:.3g}".format))
     if config.algorithm and config.as_json:
-        sides: dict[str, dict[str, Any]] = {metric: {} for metric in METRICS}
-        for row in rows:
-            if row["arm"] == config.algorithm:
-                ci95 = [row["low"], row["high"]] if config.seeds > 1 else None
-                difference = {"difference": row["difference"], "ci95": ci95}
-                sides[row["metric"]][row["minus"]] = difference
-        result = {"arm": config.algorithm, "world": config.world}
-        seeds = [*SEEDS[: config.seeds]]
-        print(json.dumps(result | {"seeds": seeds, "against": sides.pop("accuracy")} | sides))
+        own = [row for row in rows if row["arm"] == config.algorithm]
+        result = {"arm": config.algorithm, "world": config.world, "seeds": [*SEEDS[: config.seeds]]}
+        for name, metric in (("against", "accuracy"), ("greedy", "greedy")):
+            result[name] = {
+                row["minus"]: {
+                    "difference": row["difference"],
+                    "ci95": [row["low"], row["high"]] if config.seeds > 1 else None,
+                }
+                for row in own
+                if row["metric"] == metric
+            }
+        print(json.dumps(result))
 
 
 def compare(
@@ -171,20 +175,16 @@ def run(config: BoardConfig, wanted: list[Training]) -> Results:
     for training in {training.arm: training for training in missing}.values():
         try_out(command_line(config, training))  # in seconds, before any trains
     facts = {"commit": provenance()["git_commit"], "date": time.strftime("%F")}
-    pool = ThreadPoolExecutor(config.jobs)
-    try:
-        futures = {pool.submit(train, config, training): training for training in missing}
-        for count, future in enumerate(as_completed(futures), 1):
-            training = futures[future]
-            if result := future.result():
+    with ThreadPoolExecutor(config.jobs) as pool:
+        trained = pool.map(partial(train, config), missing)  # an error cancels those that wait
+        for count, (training, result) in enumerate(zip(missing, trained, strict=True), 1):
+            if result:
                 line = training._asdict() | training.setting._asdict() | result | facts
                 del line["setting"]
                 files.append(config.output_dir / "report.jsonl", line)
             # A changed algorithm must not find it done.
             shutil.rmtree(config.output_dir / training.run, ignore_errors=True)
             sys.stderr.write(f"{count} of {len(missing)}: {training.run}\n")
-    finally:
-        pool.shutdown(cancel_futures=True)
     return stored(config)
 
 

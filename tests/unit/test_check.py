@@ -21,7 +21,7 @@ FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "go
 @pytest.fixture(autouse=True)
 def functions(tmp_path, monkeypatch):
     text = "".join(f"def {function}: ...\n" for function in FUNCTIONS)
-    (tmp_path / "my.py").write_text(f"{text}")
+    (tmp_path / "my.py").write_text(text)
     monkeypatch.chdir(tmp_path)
 
 
