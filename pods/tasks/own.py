@@ -18,7 +18,7 @@ from pods.config.errors import UserError
 from pods.files import few
 from pods.tasks.files import ENDINGS, READABLE, exact, numbered, rows_of
 from pods.tasks.gold import Located, after_hashes, boxed, text_or_number
-from pods.tasks.task import TAKEN, Task, download, say_once
+from pods.tasks.task import Task, download, say_once
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -68,11 +68,6 @@ def define(task: keys.TaskKeys) -> Task:
     """The task that the config describes, with the splits of its source. Raises UserError if the
     source cannot be read, or the gold function is missing."""
     refuse_unreadable(task)
-    if task.stratify in TAKEN:
-        raise UserError(
-            f"task.stratify={task.stratify}: the name means something else to rewards, so the "
-            "column is not read; rename it"
-        )
     parts = _parts(task)
     gold = GOLDS.get(task.gold)
     if gold is None:
@@ -156,7 +151,7 @@ def _parts(task: keys.TaskKeys) -> dict[str, Callable[[], Iterable[Located]]]:
             f"set at most {len(pairs) - 1}"
         )
     values = [value for _, value in pairs] if task.stratify else None
-    chosen = {*divided_by_digest([question for question, _ in pairs], size, values)[0]}
+    chosen = chosen_by_digest([question for question, _ in pairs], size, values)
     say_once(f"task=own: {size} of the {len(pairs)} questions of {source} are its test split")
     # The rows are read again: a million of them would fill the memory beside their prompts.
     train = {"train": lambda: (row for i, row in enumerate(read()) if i not in chosen)}
@@ -180,24 +175,21 @@ def rows_of_hub(location: str, rows: "Dataset") -> Iterable[Located]:
     return numbered(location, chain.from_iterable(map(exact, batches)))
 
 
-def divided_by_digest(
+def chosen_by_digest(
     questions: Sequence[object], size: int, values: Sequence[object] | None = None
-) -> tuple[list[int], list[int]]:
-    """The indices of `size` questions, and of the others. values: of a column; both parts keep
-    their shares, and places that rounding leaves go to the values that lack most."""
+) -> set[int]:
+    """The indices of `size` questions. values: of a column; the chosen and the others keep their
+    shares, and places that rounding leaves go to the values that lack most."""
     order = by_digest(questions)
-    if values is None:
-        return order[:size], order[size:]
     strata: dict[str, list[int]] = defaultdict(list)
     for i in order:
-        strata[str(values[i])].append(i)
+        strata[str(values[i]) if values else ""].append(i)
     shares = {value: size * len(rows) / len(order) for value, rows in strata.items()}
     counts = {value: int(share) for value, share in shares.items()}
     lacking = sorted(strata, key=lambda value: (counts[value] - shares[value], value))
     for value in lacking[: size - sum(counts.values())]:
         counts[value] += 1
-    chosen = [i for value, rows in strata.items() for i in rows[: counts[value]]]
-    return chosen, sorted({*order} - {*chosen})
+    return {i for value, rows in strata.items() for i in rows[: counts[value]]}
 
 
 def by_digest(questions: Sequence[object]) -> list[int]:

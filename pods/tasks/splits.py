@@ -139,11 +139,11 @@ def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -
     if task.name == "own":  # it may get further rows
         own.refuse_absent_column(config, dataset.column_names)
         values = dataset[config.stratify] if config.stratify else None
-        validation, rest = own.divided_by_digest(dataset["question"], size, values)
+        chosen = own.chosen_by_digest(dataset["question"], size, values)
     else:
-        order = np.random.default_rng(VALIDATION_SEED).permutation(count)
-        validation, rest = order[:size], order[size:]
-    return dataset.select(sorted(validation if split == "validation" else rest))
+        chosen = {*np.random.default_rng(VALIDATION_SEED).permutation(count)[:size].tolist()}
+    is_asked = split == "validation"
+    return dataset.select([i for i in range(count) if (i in chosen) == is_asked])
 
 
 def render_for(
