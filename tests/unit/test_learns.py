@@ -178,7 +178,7 @@ def test_finished_steps_are_saved_when_code_of_the_users_ends_the_process(runnin
     assert made == saved
 
 
-def test_moments_of_another_shape_or_not_finite_are_named(tmp_path):
+def test_moments_of_another_shape_are_named(tmp_path):
     from safetensors.torch import save_file
 
     from pods.runs.checkpoints import moments_damage
@@ -187,7 +187,6 @@ def test_moments_of_another_shape_or_not_finite_are_named(tmp_path):
     for moment, reason in (
         (torch.zeros(2, 3), None),
         (torch.zeros(3, 2), "optimizer.pt: 2 moments of shape (3, 2)"),
-        (torch.full((2, 3), torch.nan), "optimizer.pt: moments are not finite"),
     ):
         state = {0: {"step": torch.tensor(1.0), "exp_avg": moment, "exp_avg_sq": moment}}
         torch.save({"state": state, "param_groups": []}, tmp_path / "optimizer.pt")
