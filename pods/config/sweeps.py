@@ -249,10 +249,7 @@ def summary(jobs: list[Job], overrides: list[str]) -> str:
         runs = dict.fromkeys([*runs_of(sweep), *(config.run for config in done)])
         sweep.mkdir(parents=True, exist_ok=True)
         temporary = sweep / f".{RUNS}.{os.getpid()}.tmp"  # pods.files is no part of pods/config
-        with open(temporary, "w") as file:
-            file.write("".join(f"{run}\n" for run in runs))
-            file.flush()
-            os.fsync(file.fileno())
+        temporary.write_text("".join(f"{run}\n" for run in runs))
         temporary.replace(sweep / RUNS)
         lines.append(f"next: {evaluation_of(done, sweep)}")
         chooses = done[0].evaluation.split == "validation"  # else compares
