@@ -124,7 +124,6 @@ REFUSED = {
         ("evaluate_run.py run=old checkpoints=newest", "checkpoints=newest"),
         ("evaluate_run.py run=old experiment=quickstart", "run=old experiment=quickstart"),
         ("evaluate_run.py run=null model=tiny", "model=tiny"),
-        ("evaluate_run.py run=old results_dir=my.py", "results_dir=my.py"),
         ("plot.py metric=acc", "metric=acc"),
         ("plot.py figure=math_main", "results_dir=results"),
         ("plot.py figure=all figure.grid_seconds=60", "figure.grid_seconds=60.0"),
