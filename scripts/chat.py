@@ -6,10 +6,7 @@ echo "3 pens and 4 pens are? => 7" | uv run scripts/chat.py run=<run> checkpoint
 import sys
 from typing import Literal
 
-import rich
 from pydantic import NonNegativeFloat, PositiveInt
-from rich.table import Table
-from rich.text import Text
 
 from pods import rewards, tasks
 from pods.config.command import CONFIG_DIR, command
@@ -28,7 +25,7 @@ class ChatConfig(OneCheckpoint):
 
 @command("chat", ChatConfig, CONFIG_DIR / "checkpoint")
 def main(config: ChatConfig) -> None:
-    """Answer each line of stdin by the base and by the checkpoint, side by side."""
+    """Answer each line of stdin by the base and by the checkpoint."""
     from pods.engines import choose  # --help waits for no torch
     from pods.models.policy import load_tokenizer
 
@@ -53,19 +50,15 @@ def main(config: ChatConfig) -> None:
                 continue
             requests = [Request(prompt, [seed_of(0, number, question)])]
             works = [Work(requests, None), Work(requests, trained.weights)]
-            table = Table(title=Text(printable(question)), show_footer=True)
-            cells = []
+            print(f"\n{printable(question)}")
             answers = zip(("base", trained.name), engine.generate(works), strict=True)
             for name, (_, [[completion]]) in answers:
                 (text,) = texts(tokenizer, [completion], sampling.stop)
                 verdict = ""
                 if gold:
                     correct = rewards.grade(text, gold, keys.version, tasks.kind_of(task))
-                    verdict = "correct" if correct else "wrong"
-                table.add_column(name, footer=verdict, ratio=1, overflow="fold")
-                cells.append(Text(printable(text)))  # without markup
-            table.add_row(*cells)
-            rich.print(table)
+                    verdict = " (correct)" if correct else " (wrong)"
+                print(f"{name}{verdict}: {printable(text)}", flush=True)
 
 
 if __name__ == "__main__":
