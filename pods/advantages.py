@@ -37,18 +37,6 @@ def dr_grpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     return _by_prompt(batch, kept, lambda r, every: r - r.mean())
 
 
-def maxrl(batch: Batch, kept: np.ndarray) -> np.ndarray:
-    """(r - mean) / mean, the mean over all rollouts of the prompt (MaxRL, arXiv 2602.02710): the
-    rarer a reward, the more it weighs. 0 where the mean is 0; ValueError for a reward below 0."""
-    negative = batch.rewards[batch.rewards < 0]
-    if len(negative):
-        raise ValueError(
-            f"advantage=maxrl divides by the mean reward, and a reward is {negative[0]}; "
-            "return rewards of 0 or more, or set advantage=kept"
-        )
-    return _by_prompt(batch, kept, lambda r, every: (r - every.mean()) / every.mean())
-
-
 def gdpo(batch: Batch, kept: np.ndarray) -> np.ndarray:
     """Each reward function normalised as in `kept`, then the weighted sum (arXiv 2601.05242 without
     its last step, which normalises these sums over the batch).
@@ -69,7 +57,6 @@ ADVANTAGES: dict[str, Advantage] = {
     "rloo": rloo,
     "dr_grpo": dr_grpo,
     "gdpo": gdpo,
-    "maxrl": maxrl,
 }
 
 

@@ -32,7 +32,6 @@ BY_HAND = {  # of the kept rewards, of all, and of the kept scores by function
     "gdpo": lambda r, every, parts: sum(
         WEIGHTS.get(name, 1) * normalised(v, v) for name, v in parts.items()
     ),
-    "maxrl": lambda r, every, parts: r / every.mean() - 1,
 }
 
 
@@ -63,12 +62,3 @@ def test_what_carries_no_signal_has_advantage_0(name):
 def test_over_all_kept_rows_of_equal_reward_have_advantage_0():
     batch = Batch(np.zeros(4, int), np.array([1.0, 1.0, 0.0, 0.0]))
     assert over_all(batch, np.array([0, 1])).tolist() == [0, 0]
-
-
-def test_maxrl_is_0_without_a_success_and_refuses_negative_rewards():
-    kept = np.arange(4)
-    assert ADVANTAGES["maxrl"](Batch([0] * 4, [0.0] * 4), kept).tolist() == [0] * 4
-    one_of_four = ADVANTAGES["maxrl"](Batch([0] * 4, [0.0, 1.0, 0.0, 0.0]), kept)
-    assert one_of_four.tolist() == [-1, 3, -1, -1]
-    with pytest.raises(ValueError, match=r"advantage=maxrl .* -0\.1"):
-        ADVANTAGES["maxrl"](Batch([0] * 4, [0.0, 1.0, -0.1, np.nan]), kept)
