@@ -5,6 +5,9 @@ All make the same calls in the same order: one rank decides for all, or answers 
 
 import atexit
 import os
+import secrets
+import selectors
+import socket
 import sys
 import threading
 import time
@@ -12,22 +15,20 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from pods.config.errors import RunFailed, UserError
-
-if TYPE_CHECKING:
-    from torch.distributed import Store
+from pods.config.errors import RunFailed, UserError, one_line
 
 T = TypeVar("T")
 U = TypeVar("U")
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-TIMEOUT = timedelta(minutes=30)  # longest wait for another rank that gives signs of life
-BEAT = 1.0  # s between two signs of life of a rank; assumed to be 1 s below
-MISSED = 5  # beats without a sign after which an error is that of a rank that ended
-# Beats without a sign after which the other ranks end, also without an error. Many, because a rank
-# gives no sign while a reward or a write to a slow folder holds Python's interpreter lock.
-SILENT = 600
+TIMEOUT = timedelta(minutes=30)  # longest wait for another rank that lives
+# After 10 minutes without an answer a machine is lost. Its kernel answers, so none is lost because
+# it is busy, or its processes are suspended. In s: before the first question, between two; and how
+# many. macOS has other names.
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 9}
+PATIENCE = 30.0  # s for this process to end by its own error, once another rank is lost
+LEFT = "left"  # said by a rank that needs no other rank any more
 
 
 def world_size() -> int:
@@ -108,50 +109,127 @@ def name(number: int) -> str:
     return f"rank {number} on machine {number // ranks_of_machine()}"
 
 
-missed: list[int] = []  # by rank: beats without a sign of life; empty with one process
+class Watch(threading.Thread):
+    """Waits for the loss of another rank, and ends this process if its own error does not.
 
+    gloo can miss it: what it is sending or has half received gets no error when the other process
+    is killed, so a broadcast waits for its whole timeout. Rank 0 has a connection of our own to
+    each other rank, which the kernel closes when a process ends, whatever that was doing. Nobody
+    beats on it: a rank may hold Python's interpreter lock for minutes, in a reward, say.
+    """
 
-def beat(store: "Store", beats: list[int], ends: threading.Event) -> None:
-    """Count this rank's signs of life in the store, and read those of all into `beats`. The store
-    is on the first machine; if it is gone, every rank looks silent."""
-    own = rank()
-    with suppress(RuntimeError):
-        while not ends.wait(BEAT):
-            beats[:] = [store.add(f"beats of {n}", n == own) for n in range(len(beats))]
+    def __init__(self) -> None:
+        """All ranks call it at once, when they have joined. Raises OSError, RuntimeError."""
+        super().__init__(daemon=True)
+        self.lost = ""  # what became of the first rank that was lost
+        self.knows, self.left = threading.Event(), threading.Event()
+        self.blamed = False  # whether an error of this process is due to the loss
+        self.peers = list(connections())
+        for connection, _ in self.peers:
+            connection.settimeout(None)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option in KEEPALIVE.keys() & vars(socket).keys():
+                number = getattr(socket, option)
+                connection.setsockopt(socket.IPPROTO_TCP, number, KEEPALIVE[option])
+        # A worker of a reward's pool outlives a killed rank, and would hold its connection open.
+        os.register_at_fork(after_in_child=self.close)
+        self.start()
 
+    def run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for connection, number in self.peers:
+                selector.register(connection, selectors.EVENT_READ, (connection, number))
+            while selector.get_map() and not self.lost:
+                for key, _ in selector.select():
+                    said = hear(*key.data)
+                    if said == LEFT:
+                        selector.unregister(key.fileobj)
+                    else:
+                        self.lost = self.lost or said
+        if self.lost and not self.left.is_set():
+            self.end_process()
 
-def watch(beats: list[int], ends: threading.Event) -> None:
-    """Count the beats that each rank missed, and end this process if one is silent: no error comes
-    if a machine is switched off. Beats are no seconds: a suspended job misses none."""
-    while max(missed) < SILENT:
-        before = [*beats]
-        if ends.wait(BEAT):
+    def end_process(self) -> None:
+        """End it when PATIENCE is over: the main thread may wait in a collective call, or at its
+        end for the threads of the group."""
+        self.knows.set()
+        self.tell(self.lost)
+        if not self.left.wait(PATIENCE):
+            print(f"{self.lost}; run again to resume", file=sys.stderr)
+        elif self.blamed:
+            time.sleep(PATIENCE)
+        else:  # all ranks had the same error; in a sweep the next job follows
             return
-        for number, (old, new) in enumerate(zip(before, beats, strict=True)):
-            missed[number] = missed[number] + 1 if old == new else 0
-    print(f"{wait_for_lost()} gives no sign of life; run again to resume", file=sys.stderr)
-    os._exit(RunFailed.exit_code)  # the main thread waits in a collective call
+        os._exit(RunFailed.exit_code)
+
+    def tell(self, message: str) -> None:
+        for connection, _ in self.peers:
+            with suppress(OSError):  # that one is lost
+                connection.sendall(message.encode())
+
+    def leave(self, message: str) -> None:
+        """End the connections, with LEFT unless an error ends this rank."""
+        self.left.set()
+        self.tell(message)
+        for connection, _ in self.peers:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for connection, _ in self.peers:
+            connection.close()
 
 
-def watch_each_other(ends: threading.Event) -> None:
-    """Beat and watch in the background, once all ranks have joined: then the launcher's store is
-    there for each. A connection of its own, because a call blocks it for others."""
-    from torch.distributed import TCPStore
+def hear(connection: socket.socket, number: int) -> str:
+    """What a rank says, LEFT or which rank it lost, or else what became of it."""
+    try:
+        return connection.recv(256).decode() or f"{name(number)} ended"
+    except ConnectionResetError:
+        return f"{name(number)} ended"
+    except OSError:  # it gave no answer
+        return f"{name(number)} gives no sign of life"
 
-    address = os.environ["MASTER_ADDR"]
-    store = TCPStore(address, number_of_run(), is_master=False, timeout=TIMEOUT)
-    beats = [0] * world_size()
-    missed[:] = beats
-    for work, arguments in ((beat, (store, beats, ends)), (watch, (beats, ends))):
-        threading.Thread(target=work, args=arguments, daemon=True).start()
+
+def connections() -> Iterator[tuple[socket.socket, int]]:
+    """Between rank 0 and each other rank: this rank's, with the number of the rank at the other
+    end. It says a secret, because a stranger can reach the port, too."""
+    seconds = TIMEOUT.total_seconds()
+    if not is_main():
+        port, secret = from_main(tuple)
+        connection = socket.create_connection((os.environ["MASTER_ADDR"], port), seconds)
+        connection.sendall(f"{secret}{rank():08}".encode())
+        yield connection, 0
+        return
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    with socket.create_server(("", 0), family=family, dualstack_ipv6=dual) as server:
+        server.settimeout(seconds)
+        secret = secrets.token_hex(16)
+        from_main(lambda: (server.getsockname()[1], secret))
+        awaited = {f"{secret}{number:08}".encode(): number for number in range(1, world_size())}
+        while awaited:
+            connection, _ = server.accept()
+            connection.settimeout(60)
+            said = b""
+            with suppress(OSError):
+                said = connection.recv(len(secret) + 8)
+            if said in awaited:
+                yield connection, awaited.pop(said)
+            else:
+                connection.close()
+
+
+watches: list[Watch] = []  # that of the run; empty with one process
 
 
 def wait_for_lost() -> str | None:
-    """The name of the rank that ended first, if an error in a collective call is due to that."""
-    if missed:
-        time.sleep(2 * MISSED)
-    longest = max(missed, default=0)
-    return name(missed.index(longest)) if longest >= MISSED else None
+    """What became of the rank that was lost first, if an error in a collective call is due to
+    that."""
+    for watch in watches:
+        if watch.knows.wait(PATIENCE):
+            watch.blamed = True
+            return watch.lost
+    return None
 
 
 @contextmanager
@@ -164,7 +242,6 @@ def joined() -> Iterator[None]:
     import torch
     from accelerate import PartialState
 
-    ends = threading.Event()
     # DeepSpeed calls torch by old names, once a step and more.
     warnings.filterwarnings("ignore", r"`torch.distributed.\w+` is deprecated", FutureWarning)
     cpu = not torch.cuda.is_available()
@@ -174,22 +251,33 @@ def joined() -> Iterator[None]:
             backend="gloo" if cpu else None,
             timeout=TIMEOUT,
         )
-        watch_each_other(ends)
-        # While Python still runs: the groups' threads abort a process that is already tearing down.
-        atexit.register(state.destroy_process_group)
-        if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
-            torch.serialization.register_package(
-                0,
-                lambda _: None,
-                lambda storage, place: storage if place.startswith("cpu:") else None,
-            )
+        watch = Watch()
+    except (RuntimeError, OSError) as error:
+        raise RunFailed(
+            f"the {world_size()} processes did not all join ({one_line(error)}); run again"
+        ) from error
+    watches[:] = [watch]
+    # While Python still runs: the groups' threads abort a process that is already tearing down.
+    atexit.register(state.destroy_process_group)
+    if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
+        torch.serialization.register_package(
+            0,
+            lambda _: None,
+            lambda storage, place: storage if place.startswith("cpu:") else None,
+        )
+    farewell = ""
+    try:
         yield
+        farewell = LEFT
+    except SystemExit:  # by a signal, of every rank
+        farewell = LEFT
+        raise
     except RuntimeError as error:
         if gone := wait_for_lost():
-            raise RunFailed(f"{gone} ended; run again to resume") from error
+            raise RunFailed(f"{gone}; run again to resume") from error
         raise
     finally:
-        ends.set()
+        watch.leave(farewell)
 
 
 def share(items: Sequence[T]) -> list[T]:

@@ -1,9 +1,11 @@
 """A command in a real process, forked so that its twelve seconds of imports are shared."""
 
+import faulthandler
 import gc
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +61,7 @@ class Process(multiprocessing.get_context("fork").Process):
             os.dup2(os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        faulthandler.enable()  # on the new stderr; `end` asks for the stacks
         os.chdir(self.cwd)
         sys.argv = self.argv
         AcceleratorState._reset_state(reset_partial_state=True)  # a new process has none...
@@ -77,11 +80,14 @@ class Process(multiprocessing.get_context("fork").Process):
         return (self.folder / "stderr").read_text()
 
     def end(self, timeout: float = 540.0) -> int:
-        """Its exit code, when it has ended; a negative one is a signal."""
+        """Its exit code, when it has ended; a negative one is a signal. A TimeoutError has its
+        stderr and the stacks of its threads."""
         self.join(timeout)
         if self.exitcode is None:
+            os.kill(self.pid, signal.SIGABRT)
+            self.join(10)
             self.kill()
-            raise TimeoutError(f"still running after {timeout} s: {self.folder}")
+            raise TimeoutError(f"still running after {timeout} s: {self.folder}\n{self.stderr}")
         return self.exitcode
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from unittest.mock import Mock
 
@@ -18,7 +19,7 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from pandas.testing import assert_frame_equal
 from safetensors.torch import load_file
 
-from pods import files, ranks
+from pods import files, ranks, trainer
 from pods.clock import Clock
 from pods.config.errors import UserError
 from pods.models.policy import Policy
@@ -119,6 +120,37 @@ def test_a_killed_rank_ends_the_run_which_resumes_to_the_same_bits(tmp_path, ref
         assert [*path.glob(".checkpoint-*")] == []
     run(tmp_path, "max_steps=6")
     assert_same_run(path, reference)
+
+
+def test_a_rank_that_waits_without_an_error_ends_when_another_was_killed(tmp_path):
+    """As gloo does when the other ends in the middle of a message: no error, no end of the wait."""
+
+    def fault():
+        ranks.PATIENCE = 1.0
+        if ranks.rank() == 1:
+            faults.kill_in_step()
+        else:
+            faults.before(trainer.PodsTrainer, "score", wait_in_step)
+
+    def wait_in_step(self, *_):
+        if self.state.global_step == faults.STEP - 1:
+            threading.Event().wait()
+
+    waits, _ = run(tmp_path, "max_steps=6", fault=fault, codes=(1, -signal.SIGKILL))
+    last = waits.stderr.splitlines()[-1]
+    assert last == "rank 1 on machine 0 ended; run again to resume"
+
+
+def test_a_rank_that_does_not_join_ends_the_others(tmp_path):
+    def fault():
+        ranks.TIMEOUT = timedelta(seconds=2)  # instead of half an hour
+        if ranks.rank() == 1:
+            faults.kill()
+
+    waits, _ = run(tmp_path, fault=fault, codes=(1, -signal.SIGKILL))
+    last = waits.stderr.splitlines()[-1]
+    assert "the 2 processes did not all join (" in last
+    assert last.endswith("; run again")
 
 
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):

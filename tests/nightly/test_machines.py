@@ -182,7 +182,7 @@ def test_a_killed_machine_ends_the_other_by_name_and_both_resume(run, tmp_path, 
     time.sleep(seconds)
     os.kill(started[victim].pid, signal.SIGKILL)
     other = started[1 - victim]
-    assert other.end(60) == 1, f"killed after {seconds} s"
+    assert other.end() == 1, f"killed after {seconds} s: {other.stderr}"
     started[victim].join()
     last = other.stderr.splitlines()[-1]
     assert last.endswith(f"rank {victim} on machine {victim} ended; run again to resume")
@@ -200,17 +200,18 @@ def test_a_signal_to_one_machine_ends_both_with_one_checkpoint(run, tmp_path):
 
 
 def test_a_cut_cable_ends_both_machines(machines, run, tmp_path):
-    """No error comes of it: each finds the other silent, with fewer beats here than in a run."""
+    """No error comes of it: each finds the other silent, in seconds instead of ten minutes."""
 
     def impatient():
         slow()
-        ranks.SILENT = 10
+        ranks.KEEPALIVE = dict.fromkeys(ranks.KEEPALIVE, 2)
+        ranks.PATIENCE = 1.0
 
     started = run("max_steps=2000", fault=impatient, act=two_ranks.start)
     processes.wait_for(lambda: faults.trained(tmp_path / "r"), started)
     ip(f"-n {machines[1]} link set cable down")
     try:
-        assert [process.end(60) for process in started] == [1, 1]
+        assert [process.end() for process in started] == [1, 1]
     finally:
         ip(f"-n {machines[1]} link set cable up")
     for machine, process in enumerate(started):
@@ -324,7 +325,7 @@ def test_a_server_that_is_gone_ends_the_run_with_its_checkpoint_and_it_resumes(
     started = train("max_steps=40")
     processes.wait_for(lambda: checkpoints.find(tmp_path / "r"), started)
     server.kill()
-    assert [process.end(60) for process in started] == [1, 1]
+    assert [process.end() for process in started] == [1, 1]
     last = checkpoints.find(tmp_path / "r")[-1]
     line = started[0].stderr.splitlines()[-1]
     assert "the vLLM server gave no answer" in line
