@@ -2,7 +2,7 @@
 (the later head, Llama) are published, v1-correctness is the release on MATH, and strict is ours.
 Completions are untrusted, so work is bounded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from . import published, strict
 from .functions import FUNCTIONS, Graded
@@ -18,8 +18,9 @@ def grade(completion: str, answer: str, version: str = "v2", kind: str = "math")
 
     Raises ValueError for an unknown version or kind.
     """
-    _check("version", version, VERSIONS)
-    _check("kind", kind, KINDS)
+    for key, value, valid in (("version", version, VERSIONS), ("kind", kind, KINDS)):
+        if value not in valid:
+            raise ValueError(f"{key}={value}: unknown; one of {', '.join(valid)}")
     if kind == "choice":
         answer = answer.upper()  # nobody can choose what is no letter
         return gold_type(answer) == "letter" and strict.decide(completion, answer)
@@ -58,8 +59,3 @@ def score(
         for start, completion, verdict in zip(starts, completions, verdicts, strict=True)
     ]
     return {name: list(map(function, rows)) for name, function in FUNCTIONS.items()}
-
-
-def _check(key: str, value: str, valid: Iterable[str]) -> None:
-    if value not in valid:
-        raise ValueError(f"{key}={value}: unknown; one of {', '.join(valid)}")

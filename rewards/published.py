@@ -46,21 +46,21 @@ def equal(answer: str, gold: str) -> bool:
     """Whether the published graders accept the answer for `gold`."""
     if len(answer) > MAX_LENGTH:
         answer = answer.strip()
-        if len(answer) > MAX_LENGTH:
-            return False
-    return first_form(answer) == first_form(gold) or _same(second_form(answer), second_form(gold))
+    return len(answer) <= MAX_LENGTH and (
+        first_form(answer) == first_form(gold) or _same(second_form(answer), second_form(gold))
+    )
 
 
 def _same(answer: str, gold: str) -> bool:
     """The same text, or tuples or intervals of the same fractions, as they are written."""
-    if answer == gold:
-        return True
     elements = _elements(gold)
-    if _elements(answer) != elements:
-        return False
-    if len(elements) > 1 and answer[0] + answer[-1] != gold[0] + gold[-1]:
-        return False  # (1/2,3) is not [1/2,3]
-    return all(map(WRITTEN_FRACTION.search, elements))
+    return answer == gold or (
+        _elements(answer) == elements
+        and (
+            len(elements) == 1 or answer[0] + answer[-1] == gold[0] + gold[-1]
+        )  # not (1,2] and [1,2]
+        and all(map(WRITTEN_FRACTION.search, elements))
+    )
 
 
 def _elements(form: str) -> list[str]:

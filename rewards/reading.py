@@ -45,8 +45,7 @@ def spell(text: str) -> str:
     if not text.isascii():
         text = normalize("NFKC", substitute(text, SPELLING["scripts"])).translate(SYMBOLS)
     text = substitute(text, SPELLING["delimiters"])
-    macros = SPELLING["macros"]
-    text = re.sub(r"\\[A-Za-z]+|\\.", lambda macro: macros.get(macro[0], macro[0]) + " ", text)
+    text = re.sub(r"\\[A-Za-z]+|\\.", lambda m: SPELLING["macros"].get(m[0], m[0]) + " ", text)
     return substitute(text, SPELLING["decoration"])
 
 
@@ -71,9 +70,7 @@ def read(text: str, name: str) -> "Reading | None":
     """What a spelled text says that is wholly a statement of this type, else None."""
     parser = grammar(name)
     try:
-        tree = parser.parse(text)
-        value = READERS.get(name, texts)(tree)
-        return value if isinstance(value, Reading) else Reading((name, tree.data, *value))
+        return Reader().visit(parser.parse(text))
     except Exception:  # of any kind: no text that a policy writes may end its training
         return None
 
@@ -84,7 +81,7 @@ class Reading(NamedTuple):
 
     value: tuple  # its type and what is compared
     forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
-    meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
+    meant: tuple = ()  # forms of answers only: of 25%, 1/4
     name: str = ""  # of a symbol, of the left side of a relation, or of a label
     exact: Sequence = ()  # values of an expression, for each turn
     number: Any = None  # that an expression is
@@ -92,12 +89,13 @@ class Reading(NamedTuple):
 
 def gold_type(gold: str) -> str:
     """The type of a gold answer, which decides how answers are compared with it: number, quantity,
-    ratio, range, letter, word, date, time, code, formula, text; or, of what is compared by values,
-    expression, relation, list, tuple, set, interval, matrix."""
+    letter, word, date, time, code, formula, text; or, of what is compared by values, expression,
+    relation, list, tuple, set, interval, matrix."""
     if len(gold) > MAX_LENGTH:
         return "text"
-    kind, *_, last = gold_reading(spell(gold))[1].value
-    kind = "quantity" if kind == "number" and last != 1 else kind
+    kind, *rest = gold_reading(spell(gold))[1].value
+    if kind == "number" and rest[1] != 1:
+        return "quantity"
     return SPELLING["groups"].get(kind, kind)
 
 
@@ -108,7 +106,7 @@ def gold_reading(gold: str) -> tuple[str, Reading]:
         reading = None if re.search(no_gold, gold) else read(gold, name)
         if reading is not None:
             return name, reading
-    return "text", Reading(("text", "text", *words(gold)))
+    return "text", Reading(("text", *words(gold)))
 
 
 # ---- Numbers and quantities ----------------------------------------------------------------------
@@ -177,51 +175,8 @@ class Amounts(Transformer):
         return Reading(("number", value, unit), (("number", value, alone),), (("number", *meant),))
 
     def compound(self, *amounts: tuple) -> Reading:
-        """1 hour and 15 minutes: every amount has a unit."""
-        if any(unit == 1 for _, unit in amounts):
-            raise ValueError("no unit")
+        """1 hour and 15 minutes."""
         return Reading(("quantity", *sorted(amounts)))
-
-    def range(self, *ends: Any) -> Reading:
-        """5-10 km: both ends have the unit."""
-        (low, unit), (high, last) = ends
-        return Reading(("range", low, high, last if unit == 1 else unit, last))
-
-    def ratio(self, first: Fraction, *others: Fraction) -> Reading:
-        """3 : 4 is 3/4, too."""
-        value = first / others[0]
-        return Reading(
-            ("ratio", *[first / other for other in others]),
-            (("number", value, 1),) if len(others) == 1 else (),
-        )
-
-
-# ---- Dates, times, formulas, words ---------------------------------------------------------------
-
-
-def texts(tree: Tree) -> list[str]:
-    """The texts of the tokens, numbers without leading zeros, months as numbers."""
-    small = [re.sub(r"\W|^0+(?=\d)", "", token).lower() for token in tree.children]
-    return [SPELLING["short"].get(text[:3], text) for text in small]
-
-
-def date(tree: Tree) -> list:
-    return unordered(zip([token.type[:5] for token in tree.children], texts(tree), strict=True))
-
-
-def reaction(tree: Tree) -> list:
-    """Molecules and ions with their numbers, in any order on each side."""
-    sides = [["".join(s.scan_values(bool)) for s in side.children] for side in tree.children]
-    return [unordered(substitute(s, SPELLING["formula"]) for s in side) for side in sides]
-
-
-def time(tree: Tree) -> Reading:
-    """Hour of the day, minute, second, and whether the half of the day is known."""
-    hour, minute, second, *_ = [*map(int, tree.scan_values(bool)), 0, 0]
-    has_half = tree.data != "time"
-    if has_half:
-        hour = hour % 12 + 12 * (tree.data == "pm")
-    return Reading(("time", hour, minute, second, has_half or not 0 < hour < 12))
 
 
 # ---- Expressions, relations, lists ---------------------------------------------------------------
@@ -270,8 +225,6 @@ class Values(Transformer):
         return [self.sign] * len(self.turns)
 
     def NUMBER(self, token: Token) -> list:
-        if len(token) > 40:
-            raise ValueError(token)
         return [MP.mpf(1) * fraction(token)] * len(self.turns)
 
     RATIO = NUMBER
@@ -295,8 +248,47 @@ def unordered(values: Iterable) -> tuple:
     return tuple(sorted(values, key=repr))
 
 
-class Entries(Interpreter):
-    """The readings of entries and of lists."""
+class Reader(Interpreter):
+    """The readings of the types of answers, and of what lists hold; numbers are read by Amounts."""
+
+    def __default__(self, tree: Tree) -> Reading:
+        """The texts of the tokens, numbers without leading zeros, months as numbers."""
+        small = [re.sub(r"\W|^0+(?=\d)", "", token).lower() for token in tree.children]
+        return Reading((tree.data, *[SPELLING["short"].get(text[:3], text) for text in small]))
+
+    def text(self, tree: Tree) -> Reading:
+        return Reading(("text", *words(tree.children[0])))
+
+    name = text
+
+    def number(self, tree: Tree) -> Reading:
+        return Amounts().transform(tree)
+
+    compound = number
+
+    def date(self, tree: Tree) -> Reading:
+        _, *parts = self.__default__(tree).value
+        kinds = [token.type[:5] for token in tree.children]
+        return Reading(("date", *unordered(zip(kinds, parts, strict=True))))
+
+    def time(self, tree: Tree) -> Reading:
+        """Hour of the day, minute, second, and whether the half of the day is known."""
+        hour, minute, second, *_ = [*map(int, tree.children), 0, 0]
+        if tree.data == "time":
+            return Reading(("time", hour, minute, second, not 0 < hour < 12))
+        return Reading(("time", hour % 12 + 12 * (tree.data == "pm"), minute, second, True))
+
+    am = pm = time
+
+    def formula(self, tree: Tree) -> Reading:
+        """Molecules and ions with their numbers, in any order on each side."""
+        sides = [unordered(map(self.species, side.children)) for side in tree.children]
+        return Reading((tree.data, *sides))
+
+    equilibrium = formula
+
+    def species(self, tree: Tree) -> str:
+        return substitute("".join(tree.scan_values(bool)), SPELLING["formula"])
 
     def expression(self, tree: Tree) -> Reading:
         """Its values for made-up values of its symbols, in ROUNDS turns; a list with \\pm."""
@@ -318,18 +310,14 @@ class Entries(Interpreter):
             readings.append(Reading(("expression", *shown), (), (), name, exact, number))
         return readings[0] if len(readings) == 1 else together(readings, "")
 
-    def name(self, tree: Tree) -> Reading:
-        """A text in a list, or a number in words."""
-        text = words(tree.children[0])
-        return read(" ".join(text), "math") or Reading(("text", *text))
-
     def entries(self, tree: Tree) -> list[Reading]:
         """The readings of what stands between marks."""
         return [child for child in self.visit_children(tree) if isinstance(child, Reading)]
 
-    def __default__(self, tree: Tree) -> Reading:
-        """A matrix or its row."""
+    def row(self, tree: Tree) -> Reading:
         return Reading((tree.data, *[reading.value for reading in self.entries(tree)]))
+
+    matrix = row
 
     def group(self, tree: Tree) -> Reading:
         """A set, a tuple, an interval."""
@@ -338,13 +326,11 @@ class Entries(Interpreter):
         values = [reading.value for reading in readings]
         numbers = [reading.number for reading in readings]
         value = reals = (kind, *(unordered(values) if kind == "{}" else values))
-        if kind == "{}" and None not in numbers:
-            reals = ("reals", *[(x, side) for x in sorted({*numbers}) for side in (-1, 1)])
-        elif len(numbers) == 2 and None not in numbers and numbers[0] < numbers[1]:
-            sides = [SPELLING["sides"][mark] for mark in kind]
+        if len(numbers) == 2 and None not in numbers and numbers[0] < numbers[1]:
+            sides = map(SPELLING["sides"].get, kind)
             reals = ("reals", *zip(numbers, sides, strict=True))
         if kind == "{}":
-            return Reading(value, (reals,))
+            return Reading(value)
         column = ("matrix", *[("row", value) for value in values])
         if kind == "()" and {INFINITY, -INFINITY}.isdisjoint(numbers):
             return Reading(value, (column, reals))
@@ -387,8 +373,6 @@ class Entries(Interpreter):
     def math(self, tree: Tree) -> Reading:
         """An entry or a list, which may have a unit."""
         first, *measure = tree.children
-        if first.data == "name":
-            raise ValueError("a text")
         reading = self.visit(first)
         if measure:
             unit = Amounts().transform(grammar("number").parse("1 " + measure[0])).value[-1]
@@ -437,7 +421,6 @@ def together(readings: list[Reading], joiner: str) -> Reading:
         if joiner == "or" or (joiner == "" and common == ("reals",)):
             common = joined(any, *values)
         return Reading(("relation", *names, common), (common,), name=pairs[0][0])
-    meant = () if joiner == "or" else (("()", *values),)
     if len(names - {""}) == 1 and "label" not in kinds:
         pairs, joiner, names = [("", value) for value in values], "", {""}
     entries = unordered(pairs)
@@ -448,20 +431,6 @@ def together(readings: list[Reading], joiner: str) -> Reading:
         forms.append(("{}", *unordered(values)))
     elif len(names) < len(pairs):
         raise ValueError("x = 1, y = 2 or x = 2, y = 1")
-    else:
-        if kinds == {"relation"}:  # x = 2, y = 3
-            forms.append(("()", *[value for _, value in sorted(pairs)]))
-    return Reading(("list", joiner, *entries), tuple(forms), meant)
-
-
-amount = Amounts().transform
-READERS: dict[str, Callable[[Tree], Any]] = {
-    "date": date,
-    "time": time,
-    "ratio": amount,
-    "range": amount,
-    "number": amount,
-    "formula": reaction,
-    "math": Entries().visit,
-    "text": lambda tree: words(tree.children[0]),
-}
+    elif kinds == {"relation"}:  # x = 2, y = 3
+        forms.append(("()", *[value for _, value in sorted(pairs)]))
+    return Reading(("list", joiner, *entries), tuple(forms))

@@ -29,7 +29,7 @@ def decide(completion: str, gold: str) -> bool:
     if words(answer) == words(gold) or gives(read(answer, name), value):
         return True
     *before, last = SENTENCE.split(answer)
-    if not before or not gives(read(last, name), value):
+    if not gives(read(last, name), value):
         return False
     readings = [read(said, name) for said in before if not WORK.search(said)]
     return bool(CONCLUSION.match(last)) or (
@@ -39,6 +39,6 @@ def decide(completion: str, gold: str) -> bool:
 
 def gives(answer: Reading | None, gold: Reading) -> bool:
     """Whether the answer says what the gold answer says."""
-    if answer is None:
-        return False
-    return gold.value in (answer.value, *answer.forms, *answer.meant) or answer.value in gold.forms
+    return answer is not None and (
+        gold.value in (answer.value, *answer.forms, *answer.meant) or answer.value in gold.forms
+    )

