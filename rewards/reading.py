@@ -96,7 +96,7 @@ def gold_type(gold: str) -> str:
     kind, *rest = gold_reading(spell(gold))[1].value
     if kind == "number" and rest[1] != 1:
         return "quantity"
-    return SPELLING["groups"].get(kind, kind)
+    return str(SPELLING["groups"].get(kind, kind))  # a rule's name is a lark.Token
 
 
 @lru_cache(maxsize=8192)
