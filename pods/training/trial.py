@@ -1,4 +1,4 @@
-"""`uv run train.py trial=true ...`: three steps of the training, and three of GRPO on the rollouts
+"""`uv run train.py trial=true ...`: five steps of the training, and five of GRPO on the rollouts
 that it would train on, which leave nothing on disk."""
 
 import contextlib
@@ -13,7 +13,7 @@ from pods.batch import Algorithm, Step
 from pods.config.keys import TrainConfig
 from pods.files import JsonObject, read_lines
 
-STEPS = 3  # the first compiles, so the seconds leave it out
+STEPS = 5  # the first compiles, so the seconds leave it out
 
 
 def run(config: TrainConfig, train: Callable[[TrainConfig], object]) -> None:
@@ -99,12 +99,12 @@ def report(config: TrainConfig, steps: list[JsonObject]) -> str:
     """Seconds by phase, greatest peaks (GiB) and engine gaps, steps within the budget, and c."""
     import pandas as pd
 
-    def mean_seconds(steps: list[JsonObject]) -> pd.Series:
-        timed = steps[1:] or steps
-        return pd.DataFrame(timed).filter(regex="^seconds/").mean()
+    def seconds_of(steps: list[JsonObject]) -> pd.DataFrame:
+        return pd.DataFrame(steps[1:] or steps).filter(regex="^seconds/")
 
     table = pd.DataFrame(steps)
-    seconds = mean_seconds(steps[:STEPS])
+    own = seconds_of(steps[:STEPS])
+    seconds = own.mean()
     greatest = table.filter(regex="^(peak_memory_gib|engine)/").max()
     lines = [f"{name} {value:.2f}" for name, value in seconds.items()]
     lines += [f"{name} {value:.3g}" for name, value in greatest.items()]
@@ -119,13 +119,15 @@ def report(config: TrainConfig, steps: list[JsonObject]) -> str:
     if count:
         lines.append(f"budget: {count} steps in about {count * step:.0f} s of training")
     if steps[STEPS:]:
-        grpo = mean_seconds(steps[STEPS:])
-        parts = ", ".join(f"{name} {value:.2f}" for name, value in grpo.items())
-        m, c = config.kept_per_prompt, seconds.sum() / grpo.sum()
+        grpo = seconds_of(steps[STEPS:])
+        parts = ", ".join(f"{name} {value:.2f}" for name, value in grpo.mean().items())
+        m, c = config.kept_per_prompt, seconds.sum() / grpo.mean().sum()
+        single = own.sum(axis=1) / grpo.sum(axis=1)
         lines.append(f"GRPO with n = m = {m}: {parts}")
         lines.append(
             f"c: a step of {config.algorithm} takes {c:.2f} times a GRPO step on as many trained "
-            "rollouts here (docs/algorithms.md, which one)"
+            f"rollouts here, {single.min():.2f} to {single.max():.2f} in single steps "
+            "(docs/algorithms.md, which one)"
         )
         if config.algorithm == "pods":
             lines.append(
