@@ -22,7 +22,7 @@ SYMBOLS = str.maketrans(SPELLING["symbols"])
 SPOKEN = SPELLING["numbers"] | SPELLING["ordinals"]
 MAX_LENGTH = 600  # characters of an answer block, and of a gold answer; a longer one is wrong
 DIGITS = 100  # to which equal values agree
-ROUNDS = 4  # sets of made-up values of the symbols; those of the last one are negative
+ROUNDS = 5  # sets of made-up values of the symbols; those of the last two are large
 WRITTEN_SMALL = re.compile(  # Paris, It doubles, PARIS; not CO, Aa, AABB
     r"\b(?<!\\)[A-Z][a-z]{2,}\b|^[A-Z][a-z]?(?= +[a-z]{2})"
     r"|\b(?!(?:([A-Z])\1)+\b)[A-Z]{4,}\b(?!.*\d)"
@@ -187,19 +187,16 @@ CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j, "\\infty": INFINITY}
 
 @cache
 def value_of(name: str, turn: int) -> Any:
-    """Constants have theirs; another symbol has made-up values, the last one negative."""
-    size = MP.mpf(Random(f"{name}{turn}").uniform(0.1, 3))
-    return CONSTANTS.get(name, -size if turn == ROUNDS - 1 else size)
+    """Constants have theirs; another symbol has made-up values. Of the large ones one is negative,
+    of next letters in other turns, so that |a + b| is not |a| + |b|."""
+    scale = 10 * (-1) ** (ord(name[-1]) + turn) if turn > 2 else 1
+    return CONSTANTS.get(name, MP.mpf(Random(f"{name}{turn}").uniform(0.1, 3) * scale))
 
 
 FUNCTIONS = vars(operator) | {
     "log": lambda base, x: MP.log(x, base),
     "power_of": lambda function, power, x: function(x) ** power,  # sin^2 x
 }
-
-
-def symbol(token: str) -> str:
-    return token.translate(NO_DIGITS)
 
 
 @v_args(inline=True)
@@ -219,7 +216,7 @@ class Values(Transformer):
         return values
 
     def FUNCTION(self, token: Token) -> list:
-        return [getattr(MP, token.strip("\\ "))] * len(self.turns)
+        return [getattr(MP, token)] * len(self.turns)
 
     def PLUS_MINUS(self, token: Token) -> list:
         return [self.sign] * len(self.turns)
@@ -230,17 +227,16 @@ class Values(Transformer):
     RATIO = NUMBER
 
     def SYMBOL(self, token: Token) -> list:
-        name = symbol(token)
+        name = token.translate(NO_DIGITS)
         return [value_of(name + "'moved" * (name == moved), turn) for turn, moved in self.turns]
 
 
 def rounded(values: Iterable) -> tuple:
     """Values are equal if they agree to DIGITS. The branch of a root of a negative value is a
-    choice: if the last value is complex, no more is said."""
+    choice: of a complex value of the last two, no more is said."""
     with MP.workdps(DIGITS):
         numbers = [+MP.chop(value, 10.0**-DIGITS) for value in values]
-    if numbers and isinstance(numbers[-1], MP.mpc):
-        numbers[-1] = "complex"
+    numbers[3:] = ["complex" if isinstance(number, MP.mpc) else number for number in numbers[3:]]
     return tuple(numbers)
 
 
@@ -293,7 +289,9 @@ class Reader(Interpreter):
     def expression(self, tree: Tree) -> Reading:
         """Its values for made-up values of its symbols, in ROUNDS turns; a list with \\pm."""
         tokens = list(tree.scan_values(bool))
-        names = {symbol(token) for token in tokens if token.type == "SYMBOL"} - {*CONSTANTS}
+        names = {token.translate(NO_DIGITS) for token in tokens if token.type == "SYMBOL"} - {
+            *CONSTANTS
+        }
         if len(names) > 12:
             raise ValueError("too long")
         turns = [(0, name) for name in names] + [(turn, "") for turn in range(ROUNDS)]

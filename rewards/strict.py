@@ -13,7 +13,9 @@ SENTENCE = re.compile(  # its end
     r"\.\s+(?=[A-Z])|\n+|\\\\|[,;]\s+(?=(?:so|then|hence|thus|therefore)\b)|\\Rightarrow"
 )
 WORK = re.compile(r"[\d)] *(?:[-+*/]|\\times|\\cdot) *[\d$(].*=")
-CONCLUSION = re.compile(r"(?i)(?:so|thus|hence|therefore|then)\b|.*\b(?:answer|option)\b")
+CONCLUSION = re.compile(
+    r"(?i)(?:so|thus|hence|therefore|then|total|altogether|in all)\b|.*\b(?:answer|option)\b"
+)
 
 
 def decide(completion: str, gold: str) -> bool:
@@ -32,9 +34,7 @@ def decide(completion: str, gold: str) -> bool:
     if not gives(read(last, name), value):
         return False
     readings = [read(said, name) for said in before if not WORK.search(said)]
-    return bool(CONCLUSION.match(last)) or (
-        name not in ("letter", "text") and all(r is None or gives(r, value) for r in readings)
-    )
+    return bool(CONCLUSION.match(last)) or all(r is None or gives(r, value) for r in readings)
 
 
 def gives(answer: Reading | None, gold: Reading) -> bool:

@@ -589,6 +589,45 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         ),
         "14 cm": (["14 cm in length"], ["14 cm in length less 2"]),
     },
+    "kinds of 950 blind pairs": {
+        "|2x+3|": (["|3+2x|"], ["2x+3", "-2x-3"]),
+        "|x-3|": (["|3-x|"], ["3-x", "x-3"]),
+        "|a+b|": (["|b+a|"], ["|a|+|b|", "a+b"]),
+        "V": ([], ["v"]),
+        "A^{-1}B": ([], ["BA^{-1}", "B"]),
+        "x^3+2x": (["x**3 + 2*x"], ["x**3 + 2**x", "x*3 + 2*x"]),
+        "Monday, June 3": ([], ["Tuesday, June 3", "Monday, June 4"]),
+        "4096": (["2^{12}", "2**12", "4_096"], ["2^{-12}", "2*12"]),
+        "1000000": (["10,00,000"], ["10,00,00"]),
+        "15 m/s": (["15\\ \\frac{\\text{m}}{\\text{s}}"], ["15\\ \\frac{\\text{s}}{\\text{m}}"]),
+        "27": (
+            ["27 (3 × 9)", "27 = 3 * 9", "27 (in all)", "27 only"],
+            ["27 (3 × 8)", "27 = 3 * 8"],
+        ),
+        "-\\frac{3}{4}": (["-(3/4)"], ["(3/4)"]),
+        "205": (
+            ["two hundred and five", "two hundred five"],
+            ["two hundred", "two hundred and six"],
+        ),
+        "1.2 kWh": (["1.2 kilowatt-hours", "1.2 kW h"], ["1.2 kW", "1.2 Wh"]),
+        "18 cm": (["18 (cm)", "18 [cm]"], ["18 (m)"]),
+        "42": (
+            ["Odpowiedź: 42", "Cevap: 42", "O resultado é 42", "42\nNote: no tax is added."],
+            ["Odpowiedź to nie 42", "The number under 20 is 42", "In every other world, 42"],
+        ),
+        "18": (
+            ["Price: 3\nTotal: 18"],
+            ["The answer given up is 18", "18 at the wrong price", "The amount over 9 is 18"],
+        ),
+        "10": ([], ["C(5,2)"]),
+        "x=2, y=3": (["x = 2\ny = 3"], ["x = 3\ny = 2"]),
+        "xy-xz": (["x(y-z)"], ["x(z-y)"]),
+        "increases": (["The rate increases.", "It increases"], ["The rate decreases"]),
+        "p \\leftrightarrow q": (["p ↔ q"], ["p → q"]),
+        "[Ne] 3s^2 3p^4": (["[Ne]3s²3p⁴"], ["[Ne]3s²3p³"]),
+        "Cu^{2+} + 2e^- -> Cu": (["Cu²⁺ + 2e⁻ → Cu"], ["Cu²⁺ + e⁻ → Cu"]),
+        "gray": (["grey"], ["great"]),
+    },
     "kinds of another person's pairs": {
         "40": (
             [
@@ -608,7 +647,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ],
         ),
         "\\binom{7}{3}": (
-            ["{7 \\choose 3}", "C(7,4)", "7 choose 3", "35"],
+            ["{7 \\choose 3}", "7 choose 3", "35"],
             ["\\binom{3}{7}", "21"],
         ),
         "Cu^{2+}": (["Cu(2+)", "Cu+2", "Cu^{+2}"], ["Cu^{2-}", "Cu+", "2Cu+"]),
