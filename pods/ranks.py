@@ -4,6 +4,7 @@ All make the same calls in the same order: one rank decides for all, or answers 
 """
 
 import atexit
+import functools
 import os
 import secrets
 import selectors
@@ -28,6 +29,7 @@ TIMEOUT = timedelta(minutes=30)  # longest wait for another rank that lives
 # many. macOS has other names.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 9}
 PATIENCE = 30.0  # s for this process to end by its own error, once another rank is lost
+RELAY = 10.0  # s to hear which rank was lost, once a collective call has failed
 LEFT = "left"  # said by a rank that needs no other rank any more
 
 
@@ -165,7 +167,7 @@ class Watch(threading.Thread):
     def tell(self, message: str) -> None:
         for connection, _ in self.peers:
             with suppress(OSError):  # that one is lost
-                connection.sendall(message.encode())
+                connection.sendall(f"{message}\n".encode())
 
     def leave(self, message: str) -> None:
         """End the connections, with LEFT unless an error ends this rank."""
@@ -181,9 +183,9 @@ class Watch(threading.Thread):
 
 
 def hear(connection: socket.socket, number: int) -> str:
-    """What a rank says, LEFT or which rank it lost, or else what became of it."""
+    """What a rank says first, LEFT or which rank it lost, or else what became of it."""
     try:
-        return connection.recv(256).decode() or f"{name(number)} ended"
+        return connection.recv(256).decode().partition("\n")[0] or f"{name(number)} ended"
     except ConnectionResetError:
         return f"{name(number)} ended"
     except OSError:  # it gave no answer
@@ -226,7 +228,7 @@ def wait_for_lost() -> str | None:
     """What became of the rank that was lost first, if an error in a collective call is due to
     that."""
     for watch in watches:
-        if watch.knows.wait(PATIENCE):
+        if watch.knows.wait(RELAY):
             watch.blamed = True
             return watch.lost
     return None
@@ -251,20 +253,16 @@ def joined() -> Iterator[None]:
             backend="gloo" if cpu else None,
             timeout=TIMEOUT,
         )
+        # While Python still runs: the groups' threads abort a process that is tearing down.
+        atexit.register(state.destroy_process_group)
         watch = Watch()
     except (RuntimeError, OSError) as error:
         raise RunFailed(
             f"the {world_size()} processes did not all join ({one_line(error)}); run again"
         ) from error
     watches[:] = [watch]
-    # While Python still runs: the groups' threads abort a process that is already tearing down.
-    atexit.register(state.destroy_process_group)
-    if cpu:  # accelerate calls its device cpu:<rank>, which torch.load does not know
-        torch.serialization.register_package(
-            0,
-            lambda _: None,
-            lambda storage, place: storage if place.startswith("cpu:") else None,
-        )
+    if cpu:
+        read_numbered_cpus()
     farewell = ""
     try:
         yield
@@ -278,6 +276,18 @@ def joined() -> Iterator[None]:
         raise
     finally:
         watch.leave(farewell)
+
+
+@functools.cache  # torch cannot sort a second one of its priority, in the next job of a sweep
+def read_numbered_cpus() -> None:
+    """Let torch.load read what was saved from cpu:<rank>, as accelerate calls its device."""
+    import torch
+
+    torch.serialization.register_package(
+        0,
+        lambda _: None,
+        lambda storage, place: storage if place.startswith("cpu:") else None,
+    )
 
 
 def share(items: Sequence[T]) -> list[T]:

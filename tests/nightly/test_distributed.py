@@ -4,6 +4,7 @@ import atexit
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -141,16 +142,30 @@ def test_a_rank_that_waits_without_an_error_ends_when_another_was_killed(tmp_pat
     assert last == "rank 1 on machine 0 ended; run again to resume"
 
 
-def test_a_rank_that_does_not_join_ends_the_others(tmp_path):
+@pytest.mark.parametrize("joins_group", [False, True])
+def test_a_rank_that_does_not_join_ends_the_others(tmp_path, joins_group):
+    """It ends before it joins the group, or before it connects to rank 0."""
+
     def fault():
-        ranks.TIMEOUT = timedelta(seconds=2)  # instead of half an hour
-        if ranks.rank() == 1:
+        ranks.TIMEOUT = timedelta(seconds=4 if joins_group else 2)  # instead of half an hour
+        if ranks.rank() == 1 and joins_group:
+            faults.before(socket, "create_connection", lambda *_: faults.kill())
+        elif ranks.rank() == 1:
             faults.kill()
 
     waits, _ = run(tmp_path, fault=fault, codes=(1, -signal.SIGKILL))
     last = waits.stderr.splitlines()[-1]
     assert "the 2 processes did not all join (" in last
     assert last.endswith("; run again")
+
+
+def test_the_jobs_of_a_sweep_follow_each_other_in_all_ranks(tmp_path):
+    settings = [*processes.SMALL[1:], "max_steps=1", f"output_dir={tmp_path}"]
+    main, _ = two_ranks.run(tmp_path, "-m", "seed=1,2", *settings)
+    assert "sweep: 2 of 2 jobs done" in main.stderr + main.stdout
+    (sweep,) = tmp_path.glob("sweep-*")
+    for name in (sweep / "runs.txt").read_text().split():
+        assert [line["step"] for line in lines(tmp_path / name)] == [1]
 
 
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
@@ -237,8 +252,9 @@ def nobody_joins(monkeypatch, cuda):
     """What accelerate is asked for in place of a group; what is left for the exit is done now."""
     joined = Mock()
     monkeypatch.setattr(accelerate, "PartialState", joined)
-    monkeypatch.setattr(ranks, "watch_each_other", Mock())
-    monkeypatch.setattr(ranks, "missed", [])
+    monkeypatch.setattr(ranks, "Watch", Mock())
+    monkeypatch.setattr(ranks, "watches", [])
+    ranks.read_numbered_cpus.cache_clear()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(atexit, "register", lambda function: function())
     packages = [*torch.serialization._package_registry]
