@@ -28,8 +28,8 @@ WRITTEN_SMALL = re.compile(  # Paris, It doubles, PARIS; not CO, Aa, AABB
     r"|\b(?!(?:([A-Z])\1)+\b)[A-Z]{4,}\b(?!.*\d)"
 )
 MP = MPContext()
-MP.dps = DIGITS + 10
-LARGEST = MP.mpf(10) ** DIGITS  # of a value: a larger one would not be exact
+MP.dps = 110  # some more than DIGITS
+LARGEST = MP.mpf("1e100")  # of a value: a larger one would not be exact
 
 
 def substitute(text: str, steps: list) -> str:
@@ -152,7 +152,7 @@ class Amounts(Transformer):
 
     def repeating(self, fixed: Token, repeated: Token) -> Fraction:
         """0.1\\overline{6} is 1/6."""
-        return fraction(fixed + repeated * DIGITS).limit_denominator(10**9)
+        return fraction(fixed + repeated * DIGITS).limit_denominator(1_000_000_000)
 
     def amount(self, value: Fraction, unit: Fraction | int = 1) -> tuple:
         return value, unit
@@ -235,7 +235,7 @@ def rounded(values: Iterable) -> tuple:
     """Values are equal if they agree to DIGITS. The branch of a root of a negative value is a
     choice: of a complex value of the last two, no more is said."""
     with MP.workdps(DIGITS):
-        numbers = [+MP.chop(value, 10.0**-DIGITS) for value in values]
+        numbers = [+MP.chop(value, 1e-100) for value in values]
     numbers[3:] = ["complex" if isinstance(number, MP.mpc) else number for number in numbers[3:]]
     return tuple(numbers)
 
@@ -355,7 +355,8 @@ class Reader(Interpreter):
         """A relation; two for 0 < x < 2; of S = {1, 2} and x \\in [0, 1] the value."""
         signs = [SPELLING["relations"].get(sign, str(sign)) for sign in tree.children[1::2]]
         sides = self.entries(tree)
-        if not sides[-1].exact and {*signs} <= {"=", "\\in"}:
+        is_named = sides[0].name or not sides[0].exact  # not -P = (2, 3)
+        if is_named and not sides[-1].exact and {*signs} <= {"=", "\\in"}:
             return sides[-1]
         if {*signs} == {"="}:
             sides = [sides[0], sides[-1]]
@@ -388,7 +389,7 @@ def joined(inside: Callable, *sets: tuple) -> tuple:
     return ("reals", *ends)
 
 
-SETS = {"cup": any, "cap": all, "setminus": lambda inside: inside[0] > inside[1]}
+SETS = {"cup": any, "cap": all, "setminus": lambda inside: operator.gt(*inside)}
 
 
 def related(left: Reading, sign: str, right: Reading) -> Reading:

@@ -615,9 +615,20 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ["Odpowiedź: 42", "Cevap: 42", "O resultado é 42", "42\nNote: no tax is added."],
             ["Odpowiedź to nie 42", "The number under 20 is 42", "In every other world, 42"],
         ),
+        "B": (
+            ["B because the other one is wrong", "B. A is wrong."],
+            ["(B) a cat is wrong", "B - cold is incorrect", "I would not go with B"],
+        ),
+        "(2,3)": (["P = (2, 3)"], ["not P = (2, 3)", "-P = (2, 3)", "half of P = (2, 3)"]),
         "18": (
             ["Price: 3\nTotal: 18"],
-            ["The answer given up is 18", "18 at the wrong price", "The amount over 9 is 18"],
+            [
+                "> 18",
+                "It is not\n18",
+                "The answer given up is 18",
+                "18 at the wrong price",
+                "The amount over 9 is 18",
+            ],
         ),
         "10": ([], ["C(5,2)"]),
         "x=2, y=3": (["x = 2\ny = 3"], ["x = 3\ny = 2"]),
