@@ -81,7 +81,7 @@ class Reading(NamedTuple):
 
     value: tuple  # its type and what is compared
     forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
-    meant: tuple = ()  # forms of answers only: of 25%, 1/4
+    meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
     name: str = ""  # of a symbol, of the left side of a relation, or of a label
     exact: Sequence = ()  # values of an expression, for each turn
     number: Any = None  # that an expression is
@@ -204,7 +204,7 @@ class Values(Transformer):
     """The values of an expression, one for each turn: the number of a set of made-up values, and a
     symbol that has another one there. `sign` is that of \\pm."""
 
-    def __init__(self, turns: list[tuple[int, str]], sign: int) -> None:
+    def __init__(self, turns: list, sign: int) -> None:
         super().__init__()
         self.turns, self.sign = turns, sign
 
@@ -306,7 +306,7 @@ class Reader(Interpreter):
                 raise ValueError("a symbol without effect")
             number = None if names or isinstance(shown[0], MP.mpc) else shown[0]
             readings.append(Reading(("expression", *shown), (), (), name, exact, number))
-        return readings[0] if len(readings) == 1 else together(readings, "")
+        return together(readings, "")
 
     def entries(self, tree: Tree) -> list[Reading]:
         """The readings of what stands between marks."""
@@ -362,8 +362,7 @@ class Reader(Interpreter):
             sides = [sides[0], sides[-1]]
             if sides[0].value == sides[1].value:  # work: \\sqrt{20} = 2\\sqrt{5}
                 return sides[1]
-        found = list(map(related, sides, signs, sides[1:]))
-        return found[0] if len(found) == 1 else together(found, "and")
+        return together(list(map(related, sides, signs, sides[1:])), "and")
 
     def entry_list(self, tree: Tree) -> Reading:
         joiner = max(separator.strip(",; \n") for separator in tree.children[1::2])
@@ -411,6 +410,8 @@ def related(left: Reading, sign: str, right: Reading) -> Reading:
 def together(readings: list[Reading], joiner: str) -> Reading:
     """A list. Its forms: the set; 2, 3 of x = 2, x = 3; the pair of x = 2, y = 3; the set of reals
     in which all conditions hold, or one of them."""
+    if len(readings) == 1:
+        return readings[0]
     kinds = {reading.value[0] for reading in readings}
     pairs = [(r.name, r.forms[0]) if r.name and r.forms else ("", r.value) for r in readings]
     names = {name for name, _ in pairs}
@@ -420,6 +421,7 @@ def together(readings: list[Reading], joiner: str) -> Reading:
         if joiner == "or" or (joiner == "" and common == ("reals",)):
             common = joined(any, *values)
         return Reading(("relation", *names, common), (common,), name=pairs[0][0])
+    meant = (("()", *values),) if names == {""} and joiner != "or" else ()
     if len(names - {""}) == 1 and "label" not in kinds:
         pairs, joiner, names = [("", value) for value in values], "", {""}
     entries = unordered(pairs)
@@ -432,4 +434,4 @@ def together(readings: list[Reading], joiner: str) -> Reading:
         raise ValueError("x = 1, y = 2 or x = 2, y = 1")
     elif kinds == {"relation"}:  # x = 2, y = 3
         forms.append(("()", *[value for _, value in sorted(pairs)]))
-    return Reading(("list", joiner, *entries), tuple(forms))
+    return Reading(("list", joiner, *entries), tuple(forms), meant)

@@ -10,7 +10,7 @@ from .reading import MAX_LENGTH, Reading, gold_reading, read, spell, words
 from .tags import last_closed_answer
 
 SENTENCE = re.compile(  # its end
-    r"\.\s+(?=[A-Z])|(?<![a-z\s-])\s*\n+|\\\\|[,;]\s+(?=(?:so|then|hence|thus|therefore)\b)|\\Rightarrow"
+    r"\.\s+(?=[A-Z])|(?<!not)(?<![\s-])\s*\n+|\\\\|[,;]\s+(?=(?:so|then|hence|thus|therefore)\b)|\\Rightarrow"
 )
 WORK = re.compile(r"[\d)] *(?:[-+*/]|\\times|\\cdot) *[\d$(].*=")
 CONCLUSION = re.compile(

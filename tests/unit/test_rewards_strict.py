@@ -62,7 +62,6 @@ REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not rea
     "from 20 to 30 min",
     "20–30 min",
     "20 - 30 mins",
-    "2 and -3",
     "18 more",
     "Vince is now 9.",
     "a right angle, 90°",
