@@ -1,8 +1,8 @@
-"""Train a policy with PODS, GRPO or a rival (pods/algorithms.py) on one GPU, or several.
+"""Train a policy with PODS, GRPO or another algorithm (pods/algorithms.py) on one GPU, or several.
 
     uv run train.py                                        # quickstart: tiny policy, a minute, CPU
     uv run train.py experiment=gsm8k_qwen algorithm=pods   # the paper's setting (a), one GPU
-    uv run train.py trial=true experiment=gsm8k_qwen       # three steps: would it run, how fast?
+    uv run train.py trial=true experiment=gsm8k_qwen       # five steps: would it run, how fast?
     uv run train.py -m seed=1,2,3 algorithm=grpo,pods      # a sweep
 
 config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
