@@ -28,13 +28,16 @@ def decide(completion: str, gold: str) -> bool:
         return False
     answer, gold = spell(answer), spell(gold)
     name, value = gold_reading(gold)
-    if words(answer) == words(gold) or gives(read(answer, name), value):
+    if gives(read(answer, name), value):
+        return True
+    if name != "number" and words(answer) == words(gold):
         return True
     *before, last = SENTENCE.split(answer)
-    if not gives(read(last, name), value):
-        return False
     readings = [read(said, name) for said in before if not WORK.search(said)]
-    return bool(CONCLUSION.match(last)) or all(r is None or gives(r, value) for r in readings)
+    return gives(read(last, name), value) and (
+        bool(CONCLUSION.match(last))
+        or all(gives(reading, value) for reading in readings if reading)
+    )
 
 
 def gives(answer: Reading | None, gold: Reading) -> bool:

@@ -631,6 +631,7 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
             ],
         ),
         "10": ([], ["C(5,2)"]),
+        "5 to 10 km": (["5-10 km", "5–10 km"], ["0.5 km", "10 to 5 km", "-5 km"]),
         "x=2, y=3": (["x = 2\ny = 3"], ["x = 3\ny = 2"]),
         "xy-xz": (["x(y-z)"], ["x(z-y)"]),
         "increases": (["The rate increases.", "It increases"], ["The rate decreases"]),
