@@ -9,8 +9,7 @@ twelve checkpoints is i intervals old. A wandb export becomes a file for each ru
 import json
 from collections.abc import Iterator
 from pathlib import Path
-
-import pandas
+from typing import TYPE_CHECKING
 
 from pods.config.command import command
 from pods.config.errors import UserError
@@ -19,6 +18,9 @@ from pods.figures.figure import warn
 from pods.files import few, write_atomic
 from pods.runs import results
 from pods.runs.results import Published, Results, Scores
+
+if TYPE_CHECKING:
+    import pandas
 
 CHECKPOINTS = 12  # of a run
 # What the published files lack, seen in the increments of their steps, which are nearly equal.
@@ -104,6 +106,8 @@ def timed(path: Path) -> Results:
 def exported(path: Path) -> Iterator[tuple[str, Results]]:
     """Runs and their samples as checkpoints. The first sample is also checkpoint-0, because the
     published curves begin with it. `_step` counts micro-steps, <ga> of them an optimiser step."""
+    import pandas  # --help does not wait for it
+
     accuracies = read_export(path)
     lengths = read_export(path.with_name(path.name.replace("-acc.csv", "-length.csv")))
     runs, other = (
@@ -133,8 +137,10 @@ def exported(path: Path) -> Iterator[tuple[str, Results]]:
         yield run.removeprefix("data/"), content
 
 
-def read_export(path: Path) -> pandas.DataFrame:
+def read_export(path: Path) -> "pandas.DataFrame":
     """Its columns `data/<run> - <metric>` by seconds."""
+    import pandas
+
     try:
         return pandas.read_csv(path, index_col="eval/time").sort_index()  # exact from pandas 3.1 on
     except ValueError as error:

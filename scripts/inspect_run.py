@@ -1,6 +1,38 @@
-"""uv run scripts/inspect_run.py run=<run>: pods/evaluation/inspection.py."""
+"""What a run's prompts and completions say, in its rollout log and the records of evaluations.
 
-from pods.evaluation.inspection import main
+uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
+"""
+
+from pydantic import PositiveInt
+
+from pods import files
+from pods.config.command import command
+from pods.config.errors import UserError
+from pods.config.keys import Location, Section, Text
+from pods.evaluation.lookup import find_run
+
+
+class InspectConfig(Section):
+    run: Text
+    most: PositiveInt
+    output_dir: Location
+    results_dir: Location
+
+
+@command("inspect", InspectConfig)
+def main(config: InspectConfig) -> None:
+    run = find_run(config.run, config.output_dir)
+    log = config.output_dir / run / "rollouts.jsonl.gz"
+    if not log.is_file():
+        raise UserError(f"run={run}: no rollout log {log}; copy it there, or name another")
+    from pods.evaluation import inspection  # pandas: neither --help nor a refusal waits for it
+
+    rollouts = files.read_lines(log)
+    answers = inspection.completions(config.results_dir / run)
+    if rollouts:
+        inspection.show_signal(run, inspection.visits_of(rollouts), config.most)
+    inspection.show_wrong(run, answers, config.most)
+
 
 if __name__ == "__main__":
     main()

@@ -1,20 +1,13 @@
-"""What a run's prompts and completions say, in its rollout log and the records of evaluations.
-
-uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
-"""
+"""The tables of scripts/inspect_run.py: prompts without signal, wrong answers."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
-from pydantic import PositiveInt
 
 from pods import files
-from pods.config.command import command
-from pods.config.errors import UserError
-from pods.config.keys import Location, Section, Text, typed_as
-from pods.evaluation import lookup
+from pods.config.keys import typed_as
 from pods.ranks import printable
 from pods.runs.results import run_order
 from rewards.tags import published_answer
@@ -22,26 +15,6 @@ from rewards.tags import published_answer
 WIDTH = 60  # characters of a text in a table
 COLUMNS = ("checkpoint", "task", "wrong", "question", "gold", "text")
 Rollouts = list[dict[str, Any]]  # the records of a rollout log
-
-
-class InspectConfig(Section):
-    run: Text
-    most: PositiveInt
-    output_dir: Location
-    results_dir: Location
-
-
-@command("inspect", InspectConfig)
-def main(config: InspectConfig) -> None:
-    config.run = lookup.find_run(config.run, config.output_dir)
-    log = config.output_dir / config.run / "rollouts.jsonl.gz"
-    if not log.is_file():
-        raise UserError(f"run={config.run}: no rollout log {log}; copy it there, or name another")
-    rollouts = files.read_lines(log)
-    answers = completions(config.results_dir / config.run)
-    if rollouts:
-        show_signal(config, visits_of(rollouts))
-    show_wrong(config, answers)
 
 
 def completions(folder: Path) -> pandas.DataFrame:
@@ -82,7 +55,7 @@ def visits_of(rollouts: Rollouts) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def show_signal(config: InspectConfig, visits: pandas.DataFrame) -> None:
+def show_signal(run: str, visits: pandas.DataFrame, most: int) -> None:
     """The prompts whose rewards were always equal, and those that were always solved."""
     by_question = visits.groupby("question", sort=False).agg(
         visits=("signal", "size"),
@@ -94,20 +67,18 @@ def show_signal(config: InspectConfig, visits: pandas.DataFrame) -> None:
     solved = by_question.query("correct == 1")
     never = by_question.query("correct != 1 and signal == 0")
     print(
-        f"{config.run}: {len(by_question)} questions in {len(visits)} visits; "
+        f"{run}: {len(by_question)} questions in {len(visits)} visits; "
         f"{len(solved)} were always solved, {len(never)} others never had signal"
     )
     for title, table in (("always solved", solved), ("never had signal", never)):
         rows = table.sort_values("visits", ascending=False, kind="stable")
-        show(f"{title}, most visits first", rows.reset_index(), config.most)
+        show(f"{title}, most visits first", rows.reset_index(), most)
 
 
-def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
+def show_wrong(run: str, answers: pandas.DataFrame, most: int) -> None:
     """The most frequent wrong answers of the last checkpoint, by task."""
     if answers.empty:
-        print(
-            f"no scores of {config.run} yet: uv run evaluate_run.py {typed_as('run', config.run)}"
-        )
+        print(f"no scores of {run} yet: uv run evaluate_run.py {typed_as('run', run)}")
         return
     last = answers["checkpoint"].iloc[-1]
     for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):
@@ -115,7 +86,7 @@ def show_wrong(config: InspectConfig, answers: pandas.DataFrame) -> None:
         rows = wrong.assign(answered=wrong["text"].map(published_answer).map(one_line))
         times = rows.groupby(["question", "answered", "gold"], sort=False).size()
         table = times.sort_values(ascending=False, kind="stable").reset_index(name="times")
-        show(f"wrong answers of {last} on {task}", table, config.most)
+        show(f"wrong answers of {last} on {task}", table, most)
 
 
 def show(title: str, table: pandas.DataFrame, most: int) -> None:

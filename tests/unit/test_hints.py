@@ -18,7 +18,6 @@ from tests.conftest import ROOT
 
 SCRIPTS = [
     "evaluate_run",
-    "pods.evaluation.inspection",
     *(f"scripts.{path.stem}" for path in ROOT.glob("scripts/*.py")),
 ]
 KEY = re.compile(r"(?<![\w.{<=/-])((?:[a-z_]+\.)*[a-z_]+)=")
