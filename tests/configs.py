@@ -4,9 +4,8 @@ import copy
 import functools
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from datasets import Dataset
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
@@ -17,6 +16,9 @@ from pods.config.command import CONFIG_DIR
 from pods.config.keys import TaskKeys, TrainConfig
 from pods.config.mistakes import validated
 from pods.training.check import check, resolve_defaults
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 OUTPUT = TemporaryDirectory()  # a trainer makes its output_dir when it is built
 
@@ -53,7 +55,7 @@ def _chosen(name: str, folder: Path, *choices: str) -> DictConfig:
     return command.compose(name, list(choices), folder)
 
 
-def load_rows(name: str, split: str, data_dir: str | None = None, **settings: Any) -> Dataset:
+def load_rows(name: str, split: str, data_dir: str | None = None, **settings: Any) -> "Dataset":
     """Every row of a task's split under these keys of config/task."""
     values = {**composed("task=gsm8k").task, "name": name, **settings}
     return tasks.load_for(validated(TaskKeys, values, "task."), split, data_dir)

@@ -8,7 +8,15 @@ from pods import files
 from pods.evaluation import scores
 from pods.runs import checkpoints, results
 from tests import processes
-from tests.unit.test_midrun import COUNTS, EVALUATION, SETTINGS
+from tests.unit.test_midrun import COUNTS, EVALUATION
+
+SETTINGS = [
+    *processes.SMALL,
+    "rollouts_per_prompt=4",
+    "kept_per_prompt=2",
+    "max_steps=4",
+    "checkpoint.every_steps=2",
+]
 
 
 def test_it_leaves_training_alone_and_its_time_out_of_the_clock(tmp_path):

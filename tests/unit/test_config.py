@@ -174,21 +174,23 @@ LIGHT = [
     *("pods.figures.curves", "pods.figures.statistics"),
     *("pods.evaluation.scores", "pods.evaluation.targets"),
 ]
-LIGHT_TESTS = [
-    *("rules", "algorithms", "advantages", "curves", "statistics", "selection", "results"),
-    *("rewards", "rewards_published", "rewards_strict", "rewards_tags", "rewards_types"),
-    *("files", "rollout_log", "scores", "tasks", "tasks_files", "tasks_own", "watch", "config"),
-]
+LIGHT_TESTS = {
+    "unit": "advantages algorithms arithmetic by_column config curves files gpu import_published "
+    "recompute results rewards rewards_published rewards_strict rewards_tags rewards_types rules "
+    "rollout_log scores selection smollm2 sources statistics tasks tasks_files tasks_own watch",
+    "commands": "board inspect mistakes plot report results_by_hand speedup sweeps table",
+}
+LIGHT += [f"tests.{tier}.test_{n}" for tier, names in LIGHT_TESTS.items() for n in names.split()]
+SCRIPTS = [f"scripts.{path.stem}" for path in (CONFIG_DIR.parent / "scripts").glob("*.py")]
 HEAVY = MODELS | {"datasets", "scipy", "matplotlib"}
 
 
 @pytest.mark.parametrize(
     ("names", "absent"),
     [
-        ("train, evaluate_run", {*HEAVY, "pandas"}),  # before a config is checked
-        ("pods.training.check", HEAVY),
+        (", ".join(["train, evaluate_run, pods.training.check", *SCRIPTS]), {*HEAVY, "pandas"}),
         ("train, pods.engines.choose, pods.models.unsloth", {"trl", "transformers", "peft"}),
-        (", ".join([*LIGHT, *(f"tests.unit.test_{name}" for name in LIGHT_TESTS)]), MODELS),
+        (", ".join(LIGHT), MODELS),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(names, absent):

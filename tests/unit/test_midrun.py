@@ -7,22 +7,14 @@ from pods.engines import Completion, LivePolicy, Work
 from pods.evaluation import questions
 from pods.evaluation.midrun import MidRun
 from pods.models.policy import load_tokenizer
-from tests import processes
 from tests.configs import compose
 
-SETTINGS = [
-    *processes.SMALL,
-    "rollouts_per_prompt=4",
-    "kept_per_prompt=2",
-    "max_steps=4",
-    "checkpoint.every_steps=2",
-]
 EVALUATION = ["evaluation.every_seconds=0.001", "evaluation.questions=5"]
 COUNTS = {"train_seconds": 2.5, "tokens/generated": 90, "tokens/trained": 30}
 
 
 def test_every_verdict_is_counted_as_what_it_is(tmp_path):
-    config = compose(*SETTINGS, *EVALUATION)
+    config = compose(*EVALUATION)
     tokenizer, path, works = load_tokenizer(config.model.path), tmp_path / "lines.jsonl", []
     midrun = MidRun(config, None, tokenizer, path)
     rows = midrun.questions.rows[:5]
