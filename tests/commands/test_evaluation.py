@@ -13,7 +13,7 @@ import pytest
 import evaluate_run
 from pods import files
 from pods.config import functions as user_functions
-from pods.config.command import CONFIG_DIR, compose, typed
+from pods.config.command import CONFIG_DIR, typed
 from pods.config.errors import Skipped, UserError
 from pods.engines import choose
 from pods.evaluation.config import EvaluateConfig, training_config
@@ -227,18 +227,17 @@ def test_run_null_scores_a_base_model_alone():
     assert len(results.read_base(summary).datasets["gsm8k"].ans_acc) == 1
 
 
-@pytest.mark.parametrize("key", ["experiment=quickstart", "model=tiny"])
-def test_a_base_model_has_the_name_of_its_file(key):
-    assert training_config(configured("run=null", key), None).model.name == "tiny"
-
-
-@pytest.mark.parametrize("task", ["arithmetic", "gsm8k"])
-def test_a_base_model_sees_the_prompt_of_the_task(task):
-    folder = CONFIG_DIR / "evaluate"
-    composed = compose("evaluate", ["model=tiny", f"tasks={task}"], folder)
-    config = typed(EvaluateConfig, composed)
-    system = {"arithmetic": "", "gsm8k": None}[task]
-    assert training_config(config, None).task.system == system
+@pytest.mark.parametrize(
+    ("key", "task", "system"),
+    [
+        ("experiment=quickstart", "gsm8k", ""),  # its own
+        ("model=tiny", "gsm8k", None),
+        ("model=tiny", "arithmetic", ""),
+    ],
+)
+def test_a_base_model_has_the_name_of_its_file_and_the_prompt_of_the_task(key, task, system):
+    training = training_config(configured("run=null", key, f"tasks=[{task}]"), None)
+    assert (training.model.name, training.task.system) == ("tiny", system)
 
 
 def test_runs_are_matched_and_shown_in_one_table(capsys):
