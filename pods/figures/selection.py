@@ -3,6 +3,7 @@ it. The runs that a setting was chosen among are noted, so that no figure report
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def choose_among(results_dir: Path, patterns: list[str], metric: str) -> list[Se
         left_out = {path.stem for path in paths} - {*patterns}
         if left_out:
             print(f"without validation scores, left out: {few(sorted(left_out))}", file=sys.stderr)
-    settings = read(results_dir, patterns, lambda path: final_accuracy(path, metric))
+    settings = read(results_dir, patterns, lambda path: final_accuracy(path, metric, patterns))
     if len(settings) < 2:
         raise UserError(
             f"runs=[{', '.join(patterns)}]: all have one setting; there is nothing to choose"
@@ -108,13 +109,16 @@ def validation_scores(path: Path, metric: str) -> list[float]:
     ]
 
 
-def final_accuracy(path: Path, metric: str) -> float:
-    """Mean of the last three checkpoints with validation scores."""
+def final_accuracy(path: Path, metric: str, patterns: list[str]) -> float:
+    """Mean of the last three checkpoints with validation scores. UserError has the command that
+    scores all runs of the patterns."""
     values = validation_scores(path, metric)
     if not values:
+        names = patterns[0] if len(patterns) == 1 else f"[{','.join(patterns)}]"
+        command = shlex.quote(f"run={names}")
         raise UserError(
-            f"{path}: has no validation scores; run evaluate_run.py run={path.stem} "
-            "split=validation, a choice by test questions would overstate them"
+            f"{path}: has no validation scores, and a choice by test questions would overstate "
+            f"them; run evaluate_run.py {command} split=validation"
         )
     return float(np.mean(values[-statistics.LAST :]))
 
