@@ -75,6 +75,7 @@ def train(config: TrainConfig) -> None:
                 check_algorithm,
                 say_if_clipped,
                 say_if_not_evaluated,
+                say_if_system_is_unknown,
             )
             from pods.training.rewards import Rewards
 
@@ -85,6 +86,7 @@ def train(config: TrainConfig) -> None:
             rewards = Rewards(config.rewards)
             questions = splits.load_prompts(config, tokenizer, rewards.grade)
             rewards.dry_run(questions[0])
+            say_if_system_is_unknown(config)
             say_if_not_evaluated(config)
             say_if_clipped(config, tokenizer, islice(questions, 200))
             check_algorithm(config, list(islice(questions, 4 * config.prompts_per_step)))

@@ -271,6 +271,15 @@ def say_if_clipped(config: TrainConfig, tokenizer: Any, rows: Iterable[Row]) -> 
         )
 
 
+def say_if_system_is_unknown(config: TrainConfig) -> None:
+    """Say it if the embedded model gets a system text, which its training had none of."""
+    if config.model.name == "tiny" and config.task.system is None:
+        ranks.say(
+            "task.system=null: the embedded model knows no system text and answers near 0 % with "
+            "one; set 'task.system=\"\"'"
+        )
+
+
 def say_if_not_evaluated(config: TrainConfig) -> None:
     """Say it if evaluation.questions is set for a run that ends before its first evaluation."""
     questions, every = config.evaluation.questions, config.evaluation.every_seconds

@@ -15,7 +15,11 @@ from pods.dry_run import refuse_wrong_gradients
 from pods.models.policy import load_tokenizer
 from pods.scoring import RewardError, checked
 from pods.training import loop
-from pods.training.check import say_if_clipped, say_if_not_evaluated
+from pods.training.check import (
+    say_if_clipped,
+    say_if_not_evaluated,
+    say_if_system_is_unknown,
+)
 from pods.training.rewards import Rewards
 from tests.configs import compose
 from tests.nightly.test_drop_in import MODEL
@@ -76,6 +80,20 @@ def test_questions_that_no_evaluation_may_ask_are_said(capsys, keys, said):
     say_if_not_evaluated(config)
     line = capsys.readouterr().err
     assert line.startswith(said) if said else line == ""
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("task=gsm8k", True),
+        ("task=gsm8k task.system=''", False),
+        ("task=gsm8k model=smollm2-135m", False),
+        ("task=arithmetic", False),
+    ],
+)
+def test_a_system_text_for_the_embedded_model_is_said(capsys, keys, said):
+    say_if_system_is_unknown(compose(*keys.split()))
+    assert ("set 'task.system=" in capsys.readouterr().err) == said
 
 
 @pytest.mark.parametrize(
