@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import yaml
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf.errors import MissingMandatoryValue
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -43,6 +43,8 @@ OTHER_NAMES = {
     "lora_dropout": "lora.dropout",
     "lora_target_modules": "lora.target_modules",
 }
+# Hydra's words for a key of a group without a choice, such as figure=null.
+NOT_SET = re.compile(r"Could not override '((\w+)\.[\w.]+)'")
 RULES = {  # instead of pydantic's words, which are Python's, or a regular expression
     "bool_type": "must be true or false",
     FUNCTION: "path/to/file.py:function",
@@ -131,6 +133,9 @@ def explain(error: BaseException) -> str:
                 f"{error.override}: cannot be read as key=value; no spaces around =, and a value "
                 "with brackets or other signs in quotes inside quotes, 'key=\"value\"'"
             )
+        case ConfigCompositionException() if unset := NOT_SET.match(str(error)):
+            key, group = unset.groups()
+            return f"{key}: can be set only beside {group}; add {group}=<name>"
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
     return one_line(error)

@@ -38,6 +38,8 @@ def runs(patterns: list[str], output_dir: Path) -> list[str]:
         matches = matches or [run for run in runs_of(output_dir / pattern) if run in known]
         if not matches:
             has = nearest(pattern, known) if known else "none: uv run train.py"
+            if len(has.split(", ")) < len(known):
+                has = f"{len(known)} runs, such as {has}"
             raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
         names += matches
     return list(dict.fromkeys(names))

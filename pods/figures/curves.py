@@ -243,9 +243,9 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
     lines = selection.warnings(folder, used)
     for line in lines + selection.tuned([(one.label, one.settings) for one in present]):
         warn(f"{name}: {line}")
-    for label, method in methods.items():
-        if method is None:
-            warn(f"figure {figure.name}: no results of {label}, drawn without it")
+    absent = [label for label, method in methods.items() if method is None]
+    if absent:
+        warn(f"{name}: no results of {', '.join(absent)}; left out")
     if len({method.clock for method in present}) > 1:
         parts = ", ".join(f"{method.clock} of {method.label}" for method in present)
         raise Unlike(

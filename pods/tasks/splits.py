@@ -128,8 +128,8 @@ def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -
     size = min(most, count // 5)
     if size < most:
         ranks.say(
-            f"task={task.name}: task.validation_size={most} is more than a fifth of the {count} "
-            f"training questions; {size} are carved"
+            f"task={task.name}: {size} of the {count} training questions are its validation split; "
+            f"task.validation_size={most} is more than a fifth of them"
         )
     if split == "validation" and size == 0:
         raise UserError(

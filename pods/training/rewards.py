@@ -86,4 +86,6 @@ class Rewards:
                 if isinstance(error.__cause__, TypeError):  # such as a parameter without a column
                     names = ", ".join(sorted({*columns, *MADE_UP}))
                     reason += f"; its parameters can be {names}"
+                elif error.__cause__:
+                    reason += " (a made-up completion); give any text a number, perhaps 0"
                 raise UserError(f"rewards.functions.{name}={path}: {reason}") from error

@@ -88,7 +88,7 @@ REFUSED = {
     "overridden": [
         ("train.py model=none", "model=none"),
         ("plot.py figure=gsm8k_mian", "figure=gsm8k_mian"),
-        ("plot.py figure.title=x", "Could not override 'figure.title'"),
+        ("plot.py figure.title=x", "figure.title: can be set only beside figure; add figure=<"),
     ],
     "prepared": [
         ("train.py clock={fixed:1}", "clock: "),

@@ -157,7 +157,9 @@ def test_an_async_function_is_named_and_tried_before_the_model_loads(tmp_path):
     config.functions = {"own": f"{tmp_path / 'own.py'}:fails"}
     row = {"prompt": "", "answer": "1", "kind": "math"}
     rewards = Rewards(config)
-    with pytest.raises(UserError, match="own raised KeyError"):
+    with pytest.raises(
+        UserError, match=r"own raised KeyError.* \(a made-up completion\); give any"
+    ):
         rewards.dry_run(row)
     stored = checked(load("rewards.functions.own", config.functions["own"]), "own")
     with pytest.raises(RewardError, match="raised KeyError"):  # as evaluate_run.py calls it
