@@ -91,10 +91,10 @@ def by_value(figure: Figure, folder: Path, column: str) -> list[tuple[Figure, li
             except Unlike:
                 raise
             except Absent:
-                warn(f"figure={figure.name}: {title} has no scores at an evaluation point; skipped")
+                warn(f"{figure.key}: {title} has no scores at an evaluation point; skipped")
     if not parts:
         raise UserError(
-            f"by={column}: no results of figure={figure.name} have it; run evaluate_run.py "
+            f"by={column}: no results of {figure.key} have it; run evaluate_run.py "
             f"run=<run> by={column}, which generates nothing again"
         )
     return parts
@@ -215,7 +215,7 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
     left_out: gets the names of files and runs that are not used."""
     if not folder.is_dir():
         raise UserError(f"results_dir={folder}: no such folder; evaluate_run.py creates it")
-    name = f"figure={figure.name}"
+    name = figure.key
     runs = reading.runs(figure, folder, left_out)
     by_method = [(label, run.settings) for label, group in runs.items() for run in group]
     base = {}
@@ -324,7 +324,7 @@ def _compare_settings(figure: Figure, label: str, runs: list[Run]) -> None:
     for key, parts in differences([(run.name, run.settings) for run in runs]).items():
         is_like = key_has("alike", key) or key == "repeats" or key.startswith("scored.")
         if key not in ("seed", "run", "git_commit") and (is_like or not may_change(key)):
-            difference = f"figure={figure.name}: runs of {label} differ in {key}: {parts}"
+            difference = f"{figure.key}: runs of {label} differ in {key}: {parts}"
             if ours and is_like:
                 raise Unlike(f"{difference}; compare them as methods: runs={{A: [...], B: [...]}}")
             warn(f"{difference}; averaged")

@@ -37,6 +37,11 @@ class Figure(Section):
     series: dict[Text, FigureSeries]
 
     @property
+    def key(self) -> str:
+        """The key that chose this figure, as messages name it."""
+        return self.name if self.name in ("runs", f"runs{GREEDY}") else f"figure={self.name}"
+
+    @property
     def grid(self) -> np.ndarray:
         """Seconds of the points, (points,)."""
         points = max(1, round(self.budget_seconds / self.grid_seconds))

@@ -142,6 +142,7 @@ def test_runs_without_a_figure_have_their_own_axes(tmp_path):
     run_file(tmp_path, "a-seed0", [0.1])
     facts_file(tmp_path, "a-seed0", checkpoint={"every_seconds": 600.0})
     (runs,) = of_command(runs={"A": ["a-*"]}, results_dir=str(tmp_path))
+    assert runs.key == "runs", "no message names a key that nobody typed"
     assert (runs.dataset, runs.base) == ("gsm8k", ["base-tiny"])
     assert (runs.grid_seconds, runs.budget_seconds, runs.time_unit) == (600, 7200, "minutes")
 
