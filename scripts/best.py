@@ -66,9 +66,9 @@ def main(config: BestConfig) -> None:
     else:
         print(selection.table(settings))
         print(
-            f"{best.label}: best by validation questions; "
-            f"{len(close)} of {len(others)} others cannot be told from it. Its accuracy here is "
-            "too high, because it was chosen by it."
+            f"{best.label}: best by validation questions. Its accuracy here is too high, because "
+            f"it was chosen by it. Settings that cannot be told from it, of {len(others)}: "
+            f"{'; '.join(close) or 'none'}"
         )
     selection.note(config.results_dir, [name for s in settings for name in s.runs])
     if baseline is None:

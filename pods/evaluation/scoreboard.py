@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 
 from pods.evaluation.targets import Store, Target
+from pods.files import few
 from pods.runs.results import GREEDY
 
 NAMES = ("run", "task", "graded by", "questions")  # in the title if all lines agree
@@ -75,7 +76,7 @@ def show(boards: Sequence[Scoreboard]) -> None:
         print(*dict.fromkeys([kind, *notes]), sep="\n")
     files = dict.fromkeys(str(path) for board in boards for path in board.files)
     if files:
-        print(f"wrote {', '.join(files)}")
+        print(f"wrote {few(files)}")
 
 
 def spread(share: dict[str, float]) -> str:

@@ -157,6 +157,7 @@ def test_what_cannot_be_chosen_is_one_line(sweep, capsys, changes, key):
 def test_fresh_seeds_that_match_too_do_not_enter_the_choice(sweep, tmp_path, capsys):
     """After train=5 was stopped, the same command goes on."""
     chosen = printed(capsys, BEST, *sweep).out
+    assert "cannot be told from it, of 3: pods, learning_rate=0.003\n" in chosen
     run_of(tmp_path, "grpo", 3, 0.9, dataset="gsm8k", algorithm="grpo")
     assert printed(capsys, BEST, *sweep).out == chosen
 
