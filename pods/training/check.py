@@ -1,6 +1,7 @@
 """The rules of a training config that span several keys; pods/config/keys.py has the others."""
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,8 @@ from pods.requirements import conflicts
 from pods.rewards import FUNCTIONS
 from pods.rewards.tags import opened
 from pods.tasks import own, splits
+
+LONGEST_RUN = 200  # bytes of a name; with the parts that results add a file's name has up to 255
 
 
 def resolve_defaults(config: TrainConfig) -> None:
@@ -141,7 +144,13 @@ def task(config: TrainConfig) -> Iterator[str]:
     """The task's keys fit together, and the user's functions load."""
     yield from splits.problems(config.task)
     if functions.is_path(config.engine):
-        functions.load("engine", config.engine)
+        own = functions.load("engine", config.engine)
+        for name in ("generate", "__enter__", "__exit__"):
+            if isinstance(own, type) and not hasattr(own, name):
+                yield (
+                    f"engine={config.engine}: {own.__name__} has no {name}; it must be a context "
+                    "manager with a method generate (pods/engines/__init__.py)"
+                )
     if config.task.gold and functions.is_path(config.task.gold):
         functions.load("task.gold", config.task.gold)
 
@@ -239,7 +248,13 @@ def wandb_login() -> Iterator[str]:
 
 
 def files(config: TrainConfig) -> Iterator[str]:
-    """The files that the run reads are there."""
+    """The name of the run fits into those of its files, and the files that it reads are there."""
+    size = len(os.fsencode(config.run))
+    if size > LONGEST_RUN:
+        yield (
+            f"run={config.run}: has {size} bytes, and files are named after it; "
+            f"set a name of at most {LONGEST_RUN}"
+        )
     built_in = splits.TASKS.get(config.task.name)
     if built_in and config.data_dir and not built_in.rows and "train" in built_in.splits:
         file = Path(config.data_dir) / built_in.folder / "train.jsonl"

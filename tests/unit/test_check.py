@@ -21,7 +21,7 @@ FUNCTIONS = ("rule(rewards, m, rng, k=1)", "reward(completions, **columns)", "go
 @pytest.fixture(autouse=True)
 def functions(tmp_path, monkeypatch):
     text = "".join(f"def {function}: ...\n" for function in FUNCTIONS)
-    (tmp_path / "my.py").write_text(text)
+    (tmp_path / "my.py").write_text(f"{text}class Engine:\n    def generate(self, works): ...\n")
     monkeypatch.chdir(tmp_path)
 
 
@@ -30,6 +30,7 @@ BROKEN = {  # overrides: what the line says
     "kept_per_prompt=3 micro_batch_size=5": "micro_batch_size=5",
     "lora.alpha=null": "lora.alpha=null",
     "lora.rank=null model.load_in_4bit=true": "model.load_in_4bit=true",
+    f"run={'n' * 201}": "has 201 bytes",
     "rule=all": "rule=all",
     "rule=best": "rule=best",
     "algorithm=best": "algorithm=best",
@@ -55,6 +56,7 @@ BROKEN = {  # overrides: what the line says
     f"{OWN} task.question=": "task.question=: task=own needs it",
     "rewards.functions.a=my.py:none": "rewards.functions.a=my.py:none",
     "engine=trl trl.vllm_mode=server rollouts_per_prompt=10": "multiple of 4",
+    "engine=my.py:Engine": "engine=my.py:Engine: Engine has no __enter__",
     "model.name=a/b": "model.name=a/b",
     "engine=trl trl.use_vllm=false sampling.stop=[end]": "sampling.stop=['end']",
 }
