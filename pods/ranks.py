@@ -111,7 +111,7 @@ def name(number: int) -> str:
     return f"rank {number} on machine {number // ranks_of_machine()}"
 
 
-class Watch(threading.Thread):
+class RankWatch(threading.Thread):
     """Waits for the loss of another rank, and ends this process if its own error does not.
 
     gloo can miss it: what it is sending or has half received gets no error when the other process
@@ -221,7 +221,7 @@ def connections() -> Iterator[tuple[socket.socket, int]]:
                 connection.close()
 
 
-watches: list[Watch] = []  # that of the run; empty with one process
+watches: list[RankWatch] = []  # that of the run; empty with one process
 
 
 def wait_for_lost() -> str | None:
@@ -255,7 +255,7 @@ def joined() -> Iterator[None]:
         )
         # While Python still runs: the groups' threads abort a process that is tearing down.
         atexit.register(state.destroy_process_group)
-        watch = Watch()
+        watch = RankWatch()
     except (RuntimeError, OSError) as error:
         raise RunFailed(
             f"the {world_size()} processes did not all join ({one_line(error)}); run again"

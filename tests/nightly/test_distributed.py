@@ -252,7 +252,7 @@ def nobody_joins(monkeypatch, cuda):
     """What accelerate is asked for in place of a group; what is left for the exit is done now."""
     joined = Mock()
     monkeypatch.setattr(accelerate, "PartialState", joined)
-    monkeypatch.setattr(ranks, "Watch", Mock())
+    monkeypatch.setattr(ranks, "RankWatch", Mock())
     monkeypatch.setattr(ranks, "watches", [])
     ranks.read_numbered_cpus.cache_clear()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
