@@ -12,6 +12,7 @@ from pods.batch import Row
 from pods.config import command, functions
 from pods.config.errors import UserError, one_line
 from pods.config.keys import TrainConfig, grader, reward_weights
+from pods.config.paths import PACKAGE
 from pods.models import locate
 from pods.requirements import conflicts
 from pods.rewards import FUNCTIONS
@@ -288,7 +289,8 @@ def say_if_clipped(config: TrainConfig, tokenizer: Any, rows: Iterable[Row]) -> 
 
 def say_if_system_is_unknown(config: TrainConfig) -> None:
     """Say it if the embedded model gets a system text, which its training had none of."""
-    if config.model.name == "tiny" and config.task.system is None:
+    embedded = str(PACKAGE / "tiny_policy")
+    if config.task.system is None and locate(config.model.path) == embedded:
         ranks.say(
             "task.system=null: the embedded model knows no system text and answers near 0 % with "
             "one; set 'task.system=\"\"'"

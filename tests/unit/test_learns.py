@@ -87,7 +87,8 @@ def test_questions_that_no_evaluation_may_ask_are_said(capsys, keys, said):
     [
         ("task=gsm8k", True),
         ("task=gsm8k task.system=''", False),
-        ("task=gsm8k model=smollm2-135m", False),
+        ("task=gsm8k model.name=mine", True),  # by its folder, not by a name
+        ("task=gsm8k model.path=org/model", False),
         ("task=arithmetic", False),
     ],
 )
