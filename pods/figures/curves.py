@@ -34,6 +34,7 @@ from pods.figures.statistics import band, mean_and_error
 from pods.files import few
 from pods.runs import results
 
+OF_LABELS = ("title", "baseline", "pods", "series")  # of a figure, set by the labels of runs=
 OF_AXES = ("checkpoint.every_seconds", "budget.train_seconds")
 LONGEST = {"seconds": 600.0, "minutes": 7200.0}  # s of an axis with this unit
 
@@ -113,6 +114,8 @@ def figures(config: FigureConfig) -> list[Figure]:
     """The figures asked for: one, all, or config.runs on the axes of one."""
     figure = config.figure or _named("quickstart")
     if config.runs:
+        reason = "beside runs= the labels are the title, and the first one is the baseline"
+        refuse_typed(figure, OF_LABELS, f"{reason}; leave it out")
         runs = {
             label: with_folders(names, config.output_dir) for label, names in config.runs.items()
         }
@@ -127,16 +130,20 @@ def figures(config: FigureConfig) -> list[Figure]:
         return [methods]
     if figure.name != "all":
         return [config.applied(figure)]
-    plain = flat(_named("all").model_dump())
-    for key, value in flat(figure.model_dump()).items():
-        if plain.get(key) != value:
-            raise UserError(
-                f"figure.{key}={written(value)}: figure=all takes what each figure's file says; "
-                "name one figure, or set metric or dataset"
-            )
+    reason = "figure=all takes what each figure's file says; name one figure"
+    refuse_typed(figure, ("",), f"{reason}, or set metric or dataset")
     paths = chain.from_iterable(folder.glob("figure/[!_]*.yaml") for folder in SEARCHED)
     names = {path.stem for path in paths} - {"all"}
     return [config.applied(_named(name)) for name in sorted(names)]
+
+
+def refuse_typed(figure: Figure, keys: tuple[str, ...], rule: str) -> None:
+    """Raise UserError for a key of a figure that begins with one of `keys`, and differs from the
+    figure's file."""
+    plain = flat(_named(figure.name).model_dump())
+    for key, value in flat(figure.model_dump()).items():
+        if key.startswith(keys) and plain.get(key) != value:
+            raise UserError(f"figure.{key}={written(value)}: {rule}")
 
 
 def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:

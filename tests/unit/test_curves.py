@@ -155,12 +155,15 @@ def test_the_figures_that_a_command_asks_for(capsys):
     assert names == sorted(names)
     assert {"quickstart", "gsm8k_main"} <= {*names}
     assert "all" not in names
-    (runs,) = of_command(figure=figure(), runs={"A": ["a-*"]}, metric="for_acc")
+    main = curves._named("gsm8k_main")
+    (runs,) = of_command(figure=main, runs={"A": ["a-*"]}, metric="for_acc")
     assert (runs.name, runs.metric, [*runs.series]) == ("runs", "for_acc", ["A"])
     assert (runs.dataset, runs.grid_seconds) == ("gsm8k", 1800)
     assert "gsm8k for_acc, every 1800 s" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"^figure\.budget_seconds=60\.0: "):
         of_command(figure=everything.model_copy(update={"budget_seconds": 60.0}))
+    with pytest.raises(UserError, match=r"^figure\.title=Mine: beside runs="):
+        of_command(figure=main.model_copy(update={"title": "Mine"}), runs={"A": ["a-*"]})
 
 
 def test_all_figures_are_also_those_of_a_folder_of_the_users(tmp_path, monkeypatch):
