@@ -18,10 +18,10 @@ import yaml
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from pods.config import sweeps
-from pods.config.command import CONFIG_DIR, command, load_config
+from pods.config.command import command, load_config
 from pods.config.errors import RunFailed, UserError
 from pods.config.functions import code_of
-from pods.config.keys import Location, Section, Text, listed, typed_as, typed_list, with_quotes
+from pods.config.keys import Location, Section, Text, listed, typed_list, with_quotes
 from pods.config.paths import SUITE, as_typed
 from pods.evaluation.lookup import SAVED
 from pods.figures.figure import ACCURACIES, with_folders
@@ -44,7 +44,9 @@ def main(config: BestConfig) -> None:
     from pods.figures import selection  # pandas: --help does not wait for it
 
     runs = with_folders(config.runs, config.output_dir)
-    settings = selection.choose_among(config.results_dir, runs, config.metric)
+    places = sweeps.typed_folders(output_dir=config.output_dir, results_dir=config.results_dir)
+    words = ["uv run evaluate_run.py", typed_list("run", runs), "split=validation", *places]
+    settings = selection.choose_among(config.results_dir, runs, config.metric, " ".join(words))
     best, *others = settings
     baseline = baseline_of(config, settings)
     compared = {"baseline": baseline, "best": best}
@@ -111,17 +113,16 @@ def overrides(config: BestConfig, run: str) -> list[str]:
 def results_of(config: BestConfig, fresh: dict[str, list[str]], trust: bool) -> list[str]:
     """The commands that score the fresh runs on test questions, and compare them. fresh: what is
     typed for the sweep over the seeds of a setting."""
-    defaults = yaml.safe_load((CONFIG_DIR / "best.yaml").read_text())
-    places = [(key, str(getattr(config, key))) for key in ("output_dir", "results_dir")]
-    places = [(key, folder) for key, folder in places if folder != defaults[key]]
+    results_dir = sweeps.typed_folders(results_dir=config.results_dir)
+    output_dir = sweeps.typed_folders(output_dir=config.output_dir)
     folders = {
         label: str(sweeps.folder(words, config.output_dir)) for label, words in fresh.items()
     }
     methods = ", ".join(f"{label}: {with_quotes(folder)}" for label, folder in folders.items())
     evaluate = ["uv run evaluate_run.py", typed_list("run", [*folders.values()])]
     compare = ["uv run scripts/table.py", shlex.quote(f"runs={{{methods}}}")]
-    evaluate += [typed_as(*place) for place in places] + ["trust_code=true"] * trust
-    compare += [typed_as(*place) for place in places if place[0] == "results_dir"]
+    evaluate += [*output_dir, *results_dir] + ["trust_code=true"] * trust
+    compare += results_dir
     return [" ".join(evaluate), " ".join(compare)]
 
 

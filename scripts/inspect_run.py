@@ -8,7 +8,9 @@ from pydantic import PositiveInt
 from pods import files
 from pods.config.command import command
 from pods.config.errors import UserError
-from pods.config.keys import Location, Section, Text
+from pods.config.keys import Location, Section, Text, typed_as
+from pods.config.paths import as_typed
+from pods.config.sweeps import typed_folders
 from pods.evaluation.lookup import find_run
 
 
@@ -31,7 +33,12 @@ def main(config: InspectConfig) -> None:
     answers = inspection.completions(config.results_dir / run)
     if rollouts:
         inspection.show_signal(run, inspection.visits_of(rollouts), config.most)
-    inspection.show_wrong(run, answers, config.most)
+    if len(answers):
+        inspection.show_wrong(answers, config.most)
+    else:
+        words = ["uv run evaluate_run.py", typed_as("run", run)]
+        words += typed_folders(output_dir=config.output_dir, results_dir=config.results_dir)
+        print(f"no scores of {run} yet: {as_typed(' '.join(words))}")
 
 
 if __name__ == "__main__":

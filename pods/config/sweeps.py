@@ -254,7 +254,7 @@ def summary(jobs: list[Job], overrides: list[str]) -> str:
         lines.append(f"next: {evaluation_of(done, sweep)}")
         chooses = done[0].evaluation.split == "validation"  # else compares
         words = [typed_as("runs", str(sweep))]
-        words += output_folder(done[0]) if chooses else []
+        words += typed_folders(output_dir=done[0].output_dir) if chooses else []
         lines.append(f"then: uv run scripts/{'best' if chooses else 'table'}.py {' '.join(words)}")
     return "\n".join(lines)
 
@@ -315,18 +315,17 @@ def evaluation_defaults() -> dict[str, Any]:
     return yaml.safe_load((CONFIG_DIR / "evaluate" / "evaluate.yaml").read_text())
 
 
-def output_folder(training: TrainConfig) -> list[str]:
-    """output_dir as a word of a command, unless it is the default."""
-    if training.output_dir == evaluation_defaults()["output_dir"]:
-        return []
-    return [typed_as("output_dir", training.output_dir)]
+def typed_folders(**folders: str | Path) -> list[str]:
+    """output_dir and results_dir as words of a command, unless they are the defaults."""
+    defaults = evaluation_defaults()
+    return [typed_as(key, str(path)) for key, path in folders.items() if str(path) != defaults[key]]
 
 
 def evaluation_of(trainings: list[TrainConfig], sweep: Path | None = None) -> str:
     """The command that evaluates a run, or the runs of a sweep, typed in the same folder."""
     first = trainings[0]
     words = ["uv run evaluate_run.py", typed_as("run", str(sweep or first.run))]
-    words += output_folder(first)
+    words += typed_folders(output_dir=first.output_dir)
     if first.evaluation.split != evaluation_defaults()["split"]:  # for best.py, checkpoints=best
         words.append(f"split={first.evaluation.split}")
     if any(code_of(training) for training in trainings):

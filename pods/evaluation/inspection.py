@@ -7,7 +7,6 @@ import numpy as np
 import pandas
 
 from pods import files
-from pods.config.keys import typed_as
 from pods.ranks import printable
 from pods.runs.results import run_order
 from rewards.tags import published_answer
@@ -75,11 +74,8 @@ def show_signal(run: str, visits: pandas.DataFrame, most: int) -> None:
         show(f"{title}, most visits first", rows.reset_index(), most)
 
 
-def show_wrong(run: str, answers: pandas.DataFrame, most: int) -> None:
+def show_wrong(answers: pandas.DataFrame, most: int) -> None:
     """The most frequent wrong answers of the last checkpoint, by task."""
-    if answers.empty:
-        print(f"no scores of {run} yet: uv run evaluate_run.py {typed_as('run', run)}")
-        return
     last = answers["checkpoint"].iloc[-1]
     for task, own in answers.query("checkpoint == @last").groupby("task", sort=False):
         wrong = own[own["wrong"]]

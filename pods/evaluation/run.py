@@ -21,6 +21,7 @@ from pods.config.errors import OutOfMemory
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights, typed_as
 from pods.config.paths import as_typed
+from pods.config.sweeps import typed_folders
 from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
@@ -142,7 +143,7 @@ def build(plan: Plan) -> Engine:
 
 def score_all(plan: Plan, engine: Callable[[], Engine], run: str | None) -> Scoreboard:
     """Score every checkpoint and the base model; on validation questions name the best one."""
-    results_dir = plan.config.results_dir
+    results_dir, output_dir = plan.config.results_dir, plan.config.output_dir
     lines: list[scoreboard.Line] = []
     notes, summaries = [], []
     if run:
@@ -151,11 +152,13 @@ def score_all(plan: Plan, engine: Callable[[], Engine], run: str | None) -> Scor
             summaries.append(store.summary)
         if plan.config.split == "validation":
             for task in dict.fromkeys(line["task"] for line in lines if "/" not in line["task"]):
-                name, share = targets.best(store.scores, plan.config.output_dir / run, task)
+                name, share = targets.best(store.scores, output_dir / run, task)
+                words = ["uv run evaluate_run.py", typed_as("run", run), "split=test"]
+                words += ["checkpoints=best"]
+                words += typed_folders(output_dir=output_dir, results_dir=results_dir)
                 notes.append(
                     f"{run}, {name}: best on {task}, {share:.1%}; score it once: "
-                    + as_typed(f"uv run evaluate_run.py {typed_as('run', run)} ")
-                    + "split=test checkpoints=best"
+                    + as_typed(" ".join(words))
                 )
         elif len(plan.checkpoints) > 1:
             notes.append("picking the best row overstates accuracy; see split=validation")

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pods.config.errors import UserError
-from pods.config.keys import changes
+from pods.config.keys import changes, typed_as
+from pods.config.sweeps import typed_folders
 from pods.files import Held, JsonObject, lock, write_atomic
 from pods.runs import checkpoints, results
 
@@ -198,9 +199,11 @@ def _named(name: str, finished: list[str], folder: Path, store: Store, task: str
         in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
         path = best(store.scores, folder, data)[0] or in_training.get("checkpoint")
     if not path:
+        words = ["uv run evaluate_run.py", typed_as("run", store.name), "split=validation"]
+        words += typed_folders(output_dir=folder.parent, results_dir=store.summary.parent)
         raise UserError(
-            f"{folder}: no checkpoint has validation scores on {task}; run evaluate_run.py "
-            "split=validation, or train with evaluation.split=validation"
+            f"{folder}: no checkpoint has validation scores on {task}; train with "
+            f"evaluation.split=validation, or type: {' '.join(words)}"
         )
     if path not in finished:
         steps = ", ".join(other.removeprefix("checkpoint-") for other in finished)

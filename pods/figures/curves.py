@@ -17,7 +17,8 @@ import pandas
 
 from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
-from pods.config.keys import flat, key_has, may_change, written
+from pods.config.keys import flat, key_has, may_change, typed_as, written
+from pods.config.sweeps import typed_folders
 from pods.figures import reading, selection
 from pods.figures.figure import (
     GREEDY,
@@ -94,9 +95,11 @@ def by_value(figure: Figure, folder: Path, column: str) -> list[tuple[Figure, li
             except Absent:
                 warn(f"{figure.key}: {title} has no scores at an evaluation point; skipped")
     if not parts:
+        words = ["uv run evaluate_run.py run=<run>", typed_as("by", column)]
+        words += typed_folders(results_dir=folder)
         raise UserError(
-            f"by={column}: no results of {figure.key} have it; run evaluate_run.py "
-            f"run=<run> by={column}, which generates nothing again"
+            f"by={column}: no results of {figure.key} have it; to add it without new generation, "
+            f"type: {' '.join(words)}"
         )
     return parts
 
@@ -162,8 +165,8 @@ def axes_of(figure: Figure, folder: Path) -> dict[str, Any]:
             if not by_time or measured[1] < every / 2:  # all ended before the first point
                 every, end = measured
                 print(
-                    "evaluation points are those of the slowest run; set figure.grid_seconds=<s> "
-                    "for others",
+                    "evaluation points are those of the slowest run; for others name a figure, and "
+                    "set figure.grid_seconds=<s>",
                     file=sys.stderr,
                 )
             end = end or figure.budget_seconds

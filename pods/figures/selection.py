@@ -3,7 +3,6 @@ it. The runs that a setting was chosen among are noted, so that no figure report
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -81,9 +80,11 @@ def read(
     return sorted(settings, key=lambda setting: setting.config["algorithm"] != "grpo")
 
 
-def choose_among(results_dir: Path, patterns: list[str], metric: str) -> list[Setting]:
+def choose_among(
+    results_dir: Path, patterns: list[str], metric: str, command: str
+) -> list[Setting]:
     """The settings of these runs with their accuracies, the best first. Raises UserError for a run
-    without validation scores, and if there are fewer than two settings."""
+    without validation scores, with the command that scores all, and for fewer than two settings."""
     paths = results.find(results_dir, patterns)
     if chosen_among(results_dir) & {path.stem for path in paths}:
         # Chosen before, so fresh seeds may match, which have test scores only.
@@ -91,7 +92,7 @@ def choose_among(results_dir: Path, patterns: list[str], metric: str) -> list[Se
         left_out = {path.stem for path in paths} - {*patterns}
         if left_out:
             print(f"without validation scores, left out: {few(sorted(left_out))}", file=sys.stderr)
-    settings = read(results_dir, patterns, lambda path: final_accuracy(path, metric, patterns))
+    settings = read(results_dir, patterns, lambda path: final_accuracy(path, metric, command))
     if len(settings) < 2:
         raise UserError(
             f"runs=[{', '.join(patterns)}]: all have one setting; there is nothing to choose"
@@ -109,16 +110,14 @@ def validation_scores(path: Path, metric: str) -> list[float]:
     ]
 
 
-def final_accuracy(path: Path, metric: str, patterns: list[str]) -> float:
-    """Mean of the last three checkpoints with validation scores. UserError has the command that
-    scores all runs of the patterns."""
+def final_accuracy(path: Path, metric: str, command: str) -> float:
+    """Mean of the last three checkpoints with validation scores. UserError without any, with the
+    command that makes them."""
     values = validation_scores(path, metric)
     if not values:
-        names = patterns[0] if len(patterns) == 1 else f"[{','.join(patterns)}]"
-        command = shlex.quote(f"run={names}")
         raise UserError(
             f"{path}: has no validation scores, and a choice by test questions would overstate "
-            f"them; run evaluate_run.py {command} split=validation"
+            f"them; first type: {command}"
         )
     return float(np.mean(values[-statistics.LAST :]))
 

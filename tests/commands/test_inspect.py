@@ -80,11 +80,10 @@ def test_a_run_without_a_rollout_log_is_refused(run, capsys):
     assert "run=r: no rollout log checkpoints/r/rollouts.jsonl.gz; " in line
 
 
-def test_without_scores_it_names_the_command_with_its_quotes(run, tmp_path, capsys):
-    (tmp_path / "results").rename(tmp_path / "elsewhere")
+def test_without_scores_it_names_the_command_with_its_quotes(run, capsys):
     run.rename(run.with_name("my run"))
-    assert in_process(INSPECT, "run=my run") == 0
-    command = "uv run evaluate_run.py 'run=\"my run\"'"
+    assert in_process(INSPECT, "run=my run", "results_dir=other") == 0
+    command = "uv run evaluate_run.py 'run=\"my run\"' results_dir=other"
     assert f"no scores of my run yet: {command}" in capsys.readouterr().out
 
 

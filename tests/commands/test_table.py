@@ -96,7 +96,7 @@ def test_a_table_and_a_figure_by_a_column_of_the_data(tmp_path, capsys):
     assert drawn["level=9"]["B"]["mean"] == pytest.approx([0.32, 0.82])
     assert (tmp_path / "out" / "runs" / "by.png").stat().st_size > 10_000
     missing = printed(capsys, TABLE, *keys, "by=subject", code=2).err
-    assert "evaluate_run.py run=<run> by=subject" in missing
+    assert f"uv run evaluate_run.py run=<run> by=subject results_dir={tmp_path}\n" in missing
 
 
 def test_a_value_without_scores_is_skipped_and_a_missing_difference_is_a_dash(tmp_path, capsys):

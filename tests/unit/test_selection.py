@@ -177,4 +177,5 @@ def test_a_setting_that_is_added_later_is_chosen_among_too(sweep, tmp_path, caps
 def test_a_choice_by_test_questions_is_refused(sweep, tmp_path, capsys):
     run_of(tmp_path, "pods-9e-3", 0, 0.9, dataset="gsm8k", optimizer={"learning_rate": 9e-3})
     line = refused(capsys, BEST, *sweep)
-    assert "run evaluate_run.py 'run=[pods-*,grpo-*]' split=validation" in line
+    words = ['run=["pods-*","grpo-*"]', "split=validation", *sweep[:0:-1]]
+    assert shlex.split(line.partition("uv run evaluate_run.py ")[2]) == words
