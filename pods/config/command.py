@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed, 2 bad input (nothing was written), 3 some skipped,
 
 import argparse
 import functools
+import logging
 import os
 import re
 import sys
@@ -151,6 +152,7 @@ def start(command: Command) -> None:
     sys.stdout, sys.stderr = LossyStream(sys.stdout, *errors), LossyStream(sys.stderr, *errors)
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise; Hydra would print and exit 1
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # docs/gpu.md has the reason
+    logging.getLogger("huggingface_hub.utils._http").addFilter(is_no_retry)
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
             text = help_text(command.main.__globals__["__doc__"], command.folder, command.name)
@@ -164,6 +166,12 @@ def start(command: Command) -> None:
         sys.exit(130)
     except Exception as error:
         _report_and_exit(error)
+
+
+def is_no_retry(record: logging.LogRecord) -> bool:
+    """False for lines of the hub's client about a retry: there are eleven without a network, and
+    the error that follows has the reason. Those about a rate limit or an HTTP status are shown."""
+    return not re.match("'.*' thrown while requesting|Retrying in", record.getMessage(), re.S)
 
 
 def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:

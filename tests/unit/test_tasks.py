@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 import subprocess
@@ -12,8 +13,11 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
+from huggingface_hub.utils import http_backoff
 
 from pods import tasks
+from pods.config.command import is_no_retry
 from pods.config.errors import UserError
 from pods.tasks import math
 from tests.configs import load_rows
@@ -258,6 +262,20 @@ def test_the_hub_is_asked_for_the_published_sets(monkeypatch):
     message = r"^task=gsm8k: cannot get openai/gsm8k \(no route\); set data_dir="
     with pytest.raises(UserError, match=message):
         load_rows("gsm8k", "train")
+
+
+def test_lines_of_the_hub_about_retries_are_not_shown(caplog):
+    with pytest.raises(OfflineModeIsEnabled):  # as without a network: HF_HUB_OFFLINE=1
+        http_backoff(
+            "HEAD",
+            "https://huggingface.co",
+            base_wait_time=0,
+            max_retries=2,
+            retry_on_exceptions=OfflineModeIsEnabled,
+        )
+    logging.getLogger("huggingface_hub").warning("Rate limited. Waiting 9.0s before retry")
+    assert len(caplog.records) == 3 + 2 + 1
+    assert [*filter(is_no_retry, caplog.records)] == caplog.records[-1:]
 
 
 @pytest.mark.parametrize(("name", "split"), SHARED)
