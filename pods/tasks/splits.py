@@ -22,7 +22,7 @@ from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review, word_sum
 from pods.tasks.files import json_lines
 from pods.tasks.gold import Located
 from pods.tasks.prompts import SYSTEM, encode_prompts, render_prompt
-from pods.tasks.task import Task, hub_rows, read
+from pods.tasks.task import Task, hub_rows, read, say_once
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -127,7 +127,7 @@ def _carved(task: Task, dataset: "Dataset", split: str, config: keys.TaskKeys) -
     count = len(dataset)
     size = min(most, count // 5)
     if size < most:
-        ranks.say(
+        say_once(
             f"task={task.name}: {size} of the {count} training questions are its validation split; "
             f"task.validation_size={most} is more than a fifth of them"
         )
