@@ -260,21 +260,13 @@ def run_hydra(command: Command) -> None:
     jobs = command.jobs
     try:
         run()
-        jobs = jobs or jobs_of_a_launcher(command)
+        if command.trains and not jobs:  # other processes ran all of them (joblib, submitit)
+            for overrides in command.sweep:
+                composed = compose(command.name, overrides, command.folder)
+                jobs.append(sweeps.Job(overrides, prepared(command, composed, overrides)))
     finally:
         if command.trains and jobs and (command.sweep or len(jobs) > 1):
             print(as_typed(sweeps.summary(jobs, command.overrides)))
-
-
-def jobs_of_a_launcher(command: Command) -> list[sweeps.Job]:
-    """The jobs of a sweep that other processes ran (joblib, submitit), by what they left."""
-    jobs = []
-    for overrides in command.sweep if command.trains else ():
-        config = prepared(command, compose(command.name, overrides, command.folder), overrides)
-        finished = sweeps.is_finished(config)
-        error = "" if finished else "did not finish; the same command goes on with it"
-        jobs.append(sweeps.Job(overrides, config, error))
-    return jobs
 
 
 def run_job(command: Command, composed: DictConfig) -> float | None:

@@ -6,7 +6,6 @@ The folder of a sweep, <output_dir>/sweep-<keys>-<hash>/, names its runs in runs
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections import deque
@@ -292,13 +291,6 @@ def score(config: TrainConfig) -> float | None:
             return newest[key]
     rewards = [line["all/reward_mean"] for line in last if "all/reward_mean" in line]
     return mean(rewards) if rewards else None
-
-
-def is_finished(config: TrainConfig) -> bool:
-    """Whether a training reached max_steps or its seconds of training."""
-    last = deque(metric_lines(config), maxlen=1)
-    steps, seconds = config.max_steps or math.inf, config.budget.train_seconds or math.inf
-    return any(line["step"] >= steps or line["train_seconds"] >= seconds for line in last)
 
 
 def metric_lines(config: TrainConfig) -> Iterator[dict[str, Any]]:

@@ -214,7 +214,6 @@ def test_the_score_of_a_job_is_greedy_accuracy_else_sampled_else_reward(tmp_path
     config = compose("run=a", f"output_dir={tmp_path}", "max_steps=12")
     write_metrics(tmp_path / "a", rows)
     assert sweeps.score(config) == expected
-    assert sweeps.is_finished(config) == (len(rows) == 12)
 
 
 def test_names_of_a_sweep_are_short_and_differ():
@@ -264,14 +263,17 @@ def test_a_sweep_by_validation_goes_on_with_the_choice(sweep, capsys):
     assert capsys.readouterr().out.splitlines()[-1].endswith(" output_dir=elsewhere")
 
 
-def test_jobs_of_a_launcher_are_summed_up_by_what_they_left(tmp_path, monkeypatch):
+def test_jobs_of_a_launcher_are_summed_up_too(tmp_path, monkeypatch, capsys):
+    """They run in other processes (joblib, submitit): none has begun in this one."""
     monkeypatch.chdir(tmp_path)
     definition = command.Command(print, "train", TrainConfig, CONFIG_DIR, command.nothing, print)
-    definition.sweep = [["run=a", "max_steps=1"], ["run=b", "max_steps=1"]]
-    write_metrics(tmp_path / "checkpoints" / "a", [{"all/reward_mean": 2.0}])
-    one, other = command.jobs_of_a_launcher(definition)
-    assert one.error == ""
-    assert other.error.startswith("did not finish")
+    definition.overrides, definition.swept = ["run=r", "seed=1,2"], ["seed"]
+    definition.sweep = sweeps.expanded(definition.overrides)
+    monkeypatch.setattr(command.hydra, "main", lambda *_, **__: lambda job: lambda: None)
+    command.run_hydra(definition)
+    done, evaluate, _ = capsys.readouterr().out.splitlines()
+    assert done == "sweep: 2 of 2 jobs done"
+    assert sweeps.runs_of(Path(evaluate.rpartition("=")[2])) == ["r-seed1", "r-seed2"]
 
 
 def test_algorithm_kwargs_of_one_algorithm_in_a_sweep_are_answered_with_what_to_type(sweep, capsys):
