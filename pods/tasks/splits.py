@@ -17,7 +17,7 @@ from pods import ranks
 from pods.config import keys
 from pods.config.errors import UserError
 from pods.config.paths import CONFIG_DIR, user_cache
-from pods.files import DAY, remove_old, replacing
+from pods.files import DAY, remove_old
 from pods.tasks import arithmetic, chemistry, gsm8k, math, own, review, word_sums
 from pods.tasks.files import json_lines
 from pods.tasks.gold import Located
@@ -219,21 +219,25 @@ def rendered(
 
     settings: what else determines a prompt.
     """
-    import pyarrow
     import transformers
+    from datasets import Features, List, Value
 
-    token_ids = pyarrow.list_(pyarrow.int32())
-    schema = pyarrow.schema({"prompt": pyarrow.string(), "prompt_ids": token_ids})
+    def encoded(batch: dict[str, list]) -> dict[str, list]:
+        prompts = [render(question) for question in batch["question"]]
+        return {"prompt": prompts, "prompt_ids": encode_prompts(prompts, tokenizer)}
 
-    def batches() -> Iterator[pyarrow.RecordBatch]:
-        for batch in questions.iter(BATCH):
-            prompts = [render(question) for question in batch["question"]]
-            columns = {"prompt": prompts, "prompt_ids": encode_prompts(prompts, tokenizer)}
-            yield pyarrow.record_batch(columns, schema)
-
+    encode = partial(
+        questions.map,
+        encoded,
+        batched=True,
+        batch_size=BATCH,
+        remove_columns="question",
+        features=Features({"prompt": Value("string"), "prompt_ids": List(Value("int32"))}),
+        new_fingerprint="prompts",  # else datasets hashes the tokenizer with all that it holds
+    )
     tables = getattr(tokenizer, "backend_tokenizer", None)
     if len(questions) < CACHED_FROM or tables is None:
-        return pyarrow.Table.from_batches(batches(), schema)
+        return encode(keep_in_memory=True).data.table
     code = [inspect.getsource(function) for function in (render_prompt, encode_prompts)]
     versions = [transformers.__version__, code, SYSTEM]
     special = [tokenizer.chat_template, tokenizer.bos_token, tables.to_str()]
@@ -241,17 +245,15 @@ def rendered(
     for batch in questions.iter(BATCH):
         digest.update(json.dumps(batch["question"]).encode())
     path = user_cache() / f"prompts-{digest.hexdigest()[:32]}.arrow"
-    if not path.is_file():
-        ranks.say(f"{len(questions)} prompts are tokenized, once, into {path}")
-        try:
+    try:
+        if not path.is_file():
+            ranks.say(f"{len(questions)} prompts are tokenized, once, into {path}")
+            path.parent.mkdir(parents=True, exist_ok=True)
             remove_old(path.parent, "prompts-*.arrow", seconds=30 * DAY)
-            with replacing(path) as file, pyarrow.ipc.new_file(file, schema) as writer:
-                for batch in batches():
-                    writer.write_batch(batch)
-        except OSError as error:  # a cluster's home may be full or read-only
-            ranks.say(f"{path}: cannot be written ({error.strerror}); at every start, then")
-            return pyarrow.Table.from_batches(batches(), schema)
-    return pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
+        return encode(cache_file_name=str(path)).data.table
+    except OSError as error:  # a cluster's home may be full or read-only
+        ranks.say(f"{path}: cannot be written ({error.strerror}); at every start, then")
+        return encode(keep_in_memory=True).data.table
 
 
 def load_prompts(
