@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO
 
 BLOCK = 2**14  # bytes that are read at once
@@ -45,6 +46,24 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)  # only there when the write or the rename failed
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder that is filled in this block under a temporary name, then becomes `out`. What a
+    killed process left is removed after a day. Raises OSError, also for a full disk."""
+    from safetensors import SafetensorError
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    remove_old(out.parent, ".new-*")
+    with TemporaryDirectory(prefix=".new-", dir=out.parent) as temporary:
+        folder = Path(temporary) / out.name
+        folder.mkdir()
+        try:
+            yield folder
+        except SafetensorError as error:
+            raise OSError(f"{out}: {error}") from error
+        folder.rename(out)
 
 
 @contextmanager

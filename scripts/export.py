@@ -18,7 +18,8 @@ from pods.config.errors import UserError
 from pods.config.keys import ModelKeys, Text, TrainConfig, keys_with
 from pods.evaluation.lookup import OneCheckpoint, find_one
 from pods.evaluation.targets import Target
-from pods.models import is_adapter, locate, new_folder
+from pods.files import new_folder
+from pods.models import is_adapter, locate
 from pods.runs import results
 from pods.tasks import render_for
 

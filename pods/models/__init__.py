@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import SubprocessError
-from tempfile import TemporaryDirectory
 
 from pods.config.errors import OutOfMemory, RunFailed, UserError
 from pods.config.paths import PACKAGE, user_cache
-from pods.files import remove_old
 from pods.models import smollm2
 
 FALLBACK = "VLLM_USE_V2_MODEL_RUNNER=0 in the environment selects vLLM's older model runner"
@@ -32,24 +30,6 @@ def locate(path: str) -> str:
 def is_adapter(checkpoint: Path) -> bool:
     """Whether a checkpoint folder holds an adapter, not full weights."""
     return (checkpoint / "adapter_config.json").is_file()
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """A folder that is filled in this block under a temporary name, then becomes `out`. What a
-    killed process left is removed after a day. Raises OSError, also for a full disk."""
-    from safetensors import SafetensorError
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    remove_old(out.parent, ".new-*")
-    with TemporaryDirectory(prefix=".new-", dir=out.parent) as temporary:
-        folder = Path(temporary) / out.name
-        folder.mkdir()
-        try:
-            yield folder
-        except SafetensorError as error:
-            raise OSError(f"{out}: {error}") from error
-        folder.rename(out)
 
 
 @contextmanager
