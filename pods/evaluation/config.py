@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pods.config.command import CONFIG_DIR, SEARCHED, compose, load_config, typed
 from pods.config.errors import UserError
@@ -14,6 +14,11 @@ from pods.rewards import VERSIONS
 from pods.tasks import splits
 
 Names = Annotated[list[Text], BeforeValidator(listed)]
+Checkpoints = Annotated[
+    list[Literal["all", "best", "last"] | NonNegativeInt],  # or a step
+    BeforeValidator(listed),
+    Field(min_length=1),
+]
 Tasks = Annotated[list[Literal[*splits.NAMES]], BeforeValidator(listed)]
 Graders = Annotated[list[Literal[*VERSIONS]], BeforeValidator(listed)]
 
@@ -22,7 +27,7 @@ class EvaluateConfig(Section):
     run: Names
     experiment: Text | None
     model: Text | None
-    checkpoints: Names
+    checkpoints: Checkpoints
     tasks: Tasks
     questions: PositiveInt | None
     repeats: PositiveInt
@@ -48,9 +53,6 @@ class EvaluateConfig(Section):
 
 def check(config: EvaluateConfig) -> None:
     """Every rule that spans keys, before anything heavy loads. Raises UserError."""
-    for name in config.checkpoints or ["null"]:
-        if name not in ("all", "best", "last") and not name.isdigit():
-            raise UserError(f"checkpoints={name}: must be all, best, last, or a list of steps")
     sources = {"run": ",".join(config.run), "experiment": config.experiment, "model": config.model}
     asked = [f"{key}={value}" for key, value in sources.items() if value]
     if len(asked) > 1:

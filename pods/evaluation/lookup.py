@@ -1,8 +1,10 @@
 """The runs on the disk that a command names, and the checkpoint for chat.py and export.py."""
 
 import fnmatch
-import re
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from pods.config.command import load_config
 from pods.config.errors import UserError
@@ -20,7 +22,7 @@ class OneCheckpoint(Section):
     """The keys that chat.py and export.py share."""
 
     run: Text
-    checkpoint: Text
+    checkpoint: Annotated[Text, Field(pattern=r"^(best|last|(checkpoint-)?\d+)$")]
     model_path: Text | None
     output_dir: Location
     results_dir: Location
@@ -62,8 +64,6 @@ def find_run(pattern: str, output_dir: Path) -> str:
 def find_one(config: OneCheckpoint) -> tuple[TrainConfig, Target]:
     """The config of a run's training, and the checkpoint that `checkpoint=` names; a pattern for
     the run becomes its name. Raises UserError before a model loads."""
-    if not re.fullmatch(r"best|last|(checkpoint-)?\d+", config.checkpoint):
-        raise UserError(f"checkpoint={config.checkpoint}: set best, last or checkpoint-<step>")
     config.run = find_run(config.run, config.output_dir)
     folder = config.output_dir / config.run
     training = load_config(folder / SAVED).moved(config.model_path)

@@ -10,7 +10,7 @@ model go to another file, base-<model>+2.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -141,7 +141,9 @@ def held(results_dir: Path, name: str, settings: Settings, base: bool = False) -
             ) from None
 
 
-def find(folder: Path, names: list[str], store: Store, task: str) -> tuple[list[Target], list[str]]:
+def find(
+    folder: Path, names: Sequence[str | int], store: Store, task: str
+) -> tuple[list[Target], list[str]]:
     """The checkpoints of a run to score, by step, and a line for each that cannot be scored."""
     finished = {checkpoint.path.name: checkpoint for checkpoint in checkpoints.find(folder)}
     targets, problems = [], []
@@ -188,7 +190,7 @@ def best(scores: results.Results, folder: Path, data: str) -> tuple[str, float]:
     return name, shares.get(name, 0.0)
 
 
-def _named(name: str, finished: list[str], folder: Path, store: Store, task: str) -> str:
+def _named(name: str | int, finished: list[str], folder: Path, store: Store, task: str) -> str:
     """The folder of a checkpoint; the best by validation, here or in training, never by test."""
     path = f"checkpoint-{name}"
     if name == "last":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Share, Text, listed
@@ -15,6 +15,7 @@ from pods.runs.results import GREEDY
 
 UNITS = {"hours": 1.0, "minutes": 60.0, "seconds": 3600.0}  # per hour
 ACCURACIES = ("ans_acc", "for_acc", "both_acc")
+Metric = Annotated[Text, Field(pattern=r"^(ans_acc|for_acc|both_acc|pass@\d+)$")]
 
 
 class FigureSeries(Section):
@@ -27,7 +28,7 @@ class Figure(Section):
     name: Text
     title: Text
     dataset: Text
-    metric: Text
+    metric: Metric
     grid_seconds: PositiveFloat
     budget_seconds: PositiveFloat
     time_unit: Literal[*UNITS]
@@ -149,15 +150,13 @@ class FigureConfig(Section):
     ]
     output_dir: Location
     results_dir: Location
-    metric: Text | None
+    metric: Metric | None
     dataset: Text | None
 
     def applied(self, figure: Figure) -> Figure:
         """The figure with the metric and the data set of the command line."""
         metric, dataset = self.metric or figure.metric, self.dataset or figure.dataset
         task = dataset.removesuffix(GREEDY)
-        if metric not in ACCURACIES and not metric.startswith("pass@"):
-            raise UserError(f"metric={metric}: needs {' | '.join(ACCURACIES)} | pass@<k>")
         figure = figure.model_copy(update={"metric": metric, "dataset": task})
         return figure if task == dataset else figure.greedy
 

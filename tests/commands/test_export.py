@@ -139,7 +139,7 @@ def test_the_card_says_how_the_checkpoint_was_chosen_and_trained(run, checkpoint
         (["checkpoint=best"], "checkpoints/fake: no checkpoint has validation scores"),
         (["checkpoint=3"], "checkpoints/fake: has no checkpoint-3; it has 2, 4"),
         (["out=checkpoints"], "out=checkpoints: exists; remove it, or set out=<a new folder>"),
-        (["checkpoint=good"], "checkpoint=good: set best, last or checkpoint-<step>"),
+        (["checkpoint=good"], "checkpoint=good: must match"),
         (["run=full", "merge=false"], "has no adapter, but all weights; drop it"),
         (["run=full", "model_path=nowhere/at/all"], "model.path=nowhere/at/all: no such folder"),
     ],
