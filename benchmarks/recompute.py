@@ -36,7 +36,7 @@ class Claim:
     last: int = 0  # of them only so many at the end; 0: all
     key: str = "seed"  # column that pairs two samples
     base: str = ""  # query of the rows before the first step; with it, a run is averaged over time
-    prices: Sequence[float] = (1,)  # c: seconds of a step of the first sample over the second's
+    price: float = 1  # c: seconds of a step of the first sample over the second's
     level: float = 0.95  # of the interval
     statistic: str = "difference"
     form: str = "{:z.1f} ({:z.1f} to {:z.1f})"
@@ -109,6 +109,7 @@ def average(steps: list[int], values: list[float], start: float, price: float) -
 
 def evaluate(claim: Claim) -> tuple[int, str]:
     """Number of rows, and the text with the results in it."""
+    prices = GRID if claim.statistic == "break_even" else [claim.price]
     groups = [
         [
             sample(claim, f"({query}) and ({condition})", [1] if number % 2 else prices)
@@ -116,7 +117,6 @@ def evaluate(claim: Claim) -> tuple[int, str]:
         ]
         for queries in claim.samples
         for condition in claim.conditions
-        for prices in ([GRID] if claim.statistic == "break_even" else [[c] for c in claim.prices])
     ]
     if claim.statistic == "difference":
         results = np.array([difference(*group, level=claim.level) for group in groups])

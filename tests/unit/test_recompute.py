@@ -103,7 +103,7 @@ def test_the_average_over_priced_time_and_the_break_even_are_those_by_hand(train
     """On a straight line from the base the average over a part of the time falls with the part."""
     priced = {"base": "arm == 'base'", "statistic": "mean", "form": "{:.1f}"}
     for price, value in ((1, 58), (2, 54)):
-        claim = Claim("{}", [["arm == 'grpo'"]], prices=[price], **priced)
+        claim = Claim("{}", [["arm == 'grpo'"]], price=price, **priced)
         assert recompute.evaluate(claim) == (3, f"{value:.1f}")
     compared = ["arm == 'pods'", "arm == 'grpo'"]
     twice = Claim("{}", [compared * 2], base="arm == 'base'", form="{:z.1f}")
