@@ -1,8 +1,7 @@
 """The best setting of a sweep by validation questions; then fresh seeds, which alone are reported.
 
     uv run evaluate_run.py run=<folder of the sweep> split=validation
-    uv run scripts/best.py runs=<folder of the sweep>            # prints the commands of five seeds
-    uv run scripts/best.py runs=<folder of the sweep> train=5    # runs them
+    uv run scripts/best.py runs=<folder of the sweep>    # prints the commands of five fresh seeds
 A setting that is chosen by its scores has scores that are too high: no run of the sweep enters the
 result, and <results_dir>/selections.json lets plot.py and table.py warn if one does.
 """
@@ -10,30 +9,28 @@ result, and <results_dir>/selections.json lets plot.py and table.py warn if one 
 import json
 import re
 import shlex
-import subprocess
 import sys
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, PositiveInt
+from pydantic import BeforeValidator, Field
 
 from pods.config import sweeps
 from pods.config.command import command, load_config
-from pods.config.errors import RunFailed, UserError
+from pods.config.errors import UserError
 from pods.config.functions import code_of
 from pods.config.keys import Location, Section, Text, listed, typed_list, with_quotes
-from pods.config.paths import SUITE, as_typed
+from pods.config.paths import as_typed
 from pods.evaluation.lookup import SAVED
 from pods.figures.figure import ACCURACIES, with_folders
 
-FRESH = 5  # seeds in the commands that are printed
+FRESH = 5  # seeds in the commands
 
 
 class BestConfig(Section):
     runs: Annotated[list[Text], BeforeValidator(listed), Field(min_length=1)]
     baseline: Text | None
     metric: Literal[*ACCURACIES]
-    train: PositiveInt | None
     output_dir: Location
     results_dir: Location
     as_json: bool = Field(alias="json")
@@ -53,7 +50,7 @@ def main(config: BestConfig) -> None:
     if baseline in (None, best):
         del compared["baseline"]
     first = 1 + max(seed for setting in settings for seed in setting.seeds)
-    seeds = range(first, first + (config.train or FRESH))
+    seeds = range(first, first + FRESH)
     fresh = {
         label: [*overrides(config, setting.runs[0]), f"seed={','.join(map(str, seeds))}"]
         for label, setting in compared.items()
@@ -61,6 +58,7 @@ def main(config: BestConfig) -> None:
     commands = [f"uv run train.py -m {shlex.join(words)}" for words in fresh.values()]
     saved = [load_config(config.output_dir / s.runs[0] / SAVED) for s in compared.values()]
     commands += results_of(config, fresh, trust=any(map(code_of, saved)))
+    commands = [*map(as_typed, commands)]
     close = selection.not_told_apart(best, others)
     if config.as_json:
         content = {"best": best.facts(), "others": [other.facts() for other in others]}
@@ -72,6 +70,7 @@ def main(config: BestConfig) -> None:
             f"it was chosen by it. Settings that cannot be told from it, of {len(others)}: "
             f"{'; '.join(close) or 'none'}"
         )
+        print("next, with fresh seeds:", *commands, sep="\n  ")
     selection.note(config.results_dir, [name for s in settings for name in s.runs])
     if baseline is None:
         print(
@@ -79,15 +78,6 @@ def main(config: BestConfig) -> None:
             "alone; set baseline=<a run of the sweep>",
             file=sys.stderr,
         )
-    if config.train is None:
-        if not config.as_json:
-            print("next, with fresh seeds:", *map(as_typed, commands), sep="\n  ")
-        return
-    for line in commands:
-        print(f"$ {line}", file=sys.stderr, flush=True)
-        _, _, script, *words = shlex.split(line)  # without `uv run`
-        if subprocess.run([sys.executable, SUITE / script, *words], check=False).returncode:
-            raise RunFailed(f"{line}: failed; the same command of best.py goes on")
 
 
 def baseline_of(config: BestConfig, settings: list[Any]) -> Any | None:

@@ -202,7 +202,7 @@ def tuned(methods: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
     return [
         f"{', '.join(group)} differ in keys of the optimiser only: the best of them was selected "
         "on these scores, so its own is too high; scripts/best.py selects by validation questions "
-        "and trains fresh seeds"
+        "and prints the commands of fresh seeds"
         for group in groups.values()
         if len({*group.values()}) > 1
     ]

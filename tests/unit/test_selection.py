@@ -62,6 +62,8 @@ def test_the_best_setting_is_named_with_those_that_cannot_be_told_from_it(sweep,
 
 def test_the_commands_train_fresh_seeds_of_the_baseline_and_of_the_best(sweep, capsys):
     out = printed(capsys, BEST, *sweep).out
+    commands = json.loads(printed(capsys, BEST, *sweep, "json=true").out)["commands"]
+    assert commands == [line.strip() for line in out.splitlines()[-4:]]
     baseline, best, evaluate, table = (line.strip() for line in out.splitlines()[-4:])
     assert baseline == "uv run train.py -m algorithm=grpo seed=3,4,5,6,7"
     assert best.endswith("-m algorithm=pods optimizer.learning_rate=2e-3 seed=3,4,5,6,7")
@@ -155,7 +157,7 @@ def test_what_cannot_be_chosen_is_one_line(sweep, capsys, changes, key):
 
 
 def test_fresh_seeds_that_match_too_do_not_enter_the_choice(sweep, tmp_path, capsys):
-    """After train=5 was stopped, the same command goes on."""
+    """The same command says the same after the fresh seeds are scored."""
     chosen = printed(capsys, BEST, *sweep).out
     assert "cannot be told from it, of 3: pods, learning_rate=0.003\n" in chosen
     run_of(tmp_path, "grpo", 3, 0.9, dataset="gsm8k", algorithm="grpo")
