@@ -16,15 +16,6 @@ from pods.config.errors import UserError
 from pods.config.keys import flat
 from pods.config.paths import CONFIG_DIR
 
-# What a file may set below `hydra`. Texts of a launcher or a sweeper can be commands (submitit's
-# `setup`) or names, so they are typed.
-NUMBERS = re.compile(r"hydra\.((launcher|sweeper)\.\w+|sweeper\.params\.(?!hydra)\w[\w.]*)")
-TEXTS = re.compile(
-    r"hydra\.(run\.dir|sweep\.(dir|subdir)|sweeper\.(direction|study_name)"
-    r"|sweeper\.params\.(?!hydra)\w[\w.]*|job_logging\.root\.level)"
-)
-# Installed plugins have their own config; a file's defaults may name one.
-PLUGINS = re.compile(r"override /?hydra/(launcher|sweeper)")
 PACKAGES = (None, "_global_", "_group_", "_here_")  # none leads to `hydra`
 OTHER_KEYS = re.compile(r"\$\{(method:|[\w.]+)\}")  # ${run}, ${lora.rank}
 
@@ -44,28 +35,23 @@ def refuse(file: Path, name: str, header: str | None, content: Any) -> None:
         return  # Hydra has its own line
     for entry in content.get("defaults") or []:
         refuse_default(file, entry, typed)
-    if "hydra" in content:
-        for key, value in flat({"hydra": content["hydra"]}).items():
-            allowed = TEXTS if isinstance(value, str) else NUMBERS
-            if isinstance(value, list) or not allowed.fullmatch(key):
-                raise UserError(f"{file}: sets {key}; {typed}")
+    for key in flat({"hydra": content.get("hydra", {})}):
+        if key != "hydra.sweep.dir":  # the folder of a launcher's logs
+            raise UserError(f"{file}: sets {key}; {typed}")
     if not file.resolve().is_relative_to(CONFIG_DIR):
         refuse_resolvers(file, content)
 
 
 def refuse_default(file: Path, entry: Any, typed: str) -> None:
     """Raise UserError for an entry of a defaults list that chooses a config of Hydra's own groups,
-    except for a launcher or a sweeper, or puts a config elsewhere."""
-    for group, value in entry.items() if isinstance(entry, dict) else [(entry, None)]:
+    or puts a config elsewhere."""
+    for group in entry if isinstance(entry, dict) else [entry]:
         chosen, _, package = str(group).partition("@")
         if (package or None) not in PACKAGES:
             raise UserError(f"{file}: defaults: {group}: @{package} must be _global_; correct it")
-        words = chosen.split()
-        named = words[-1] if words else ""
-        # A plugin's name is a word: with a folder in it, it would be a file of whoever wrote this.
-        is_plugin = PLUGINS.fullmatch(" ".join(words)) and re.fullmatch(r"\w+", str(value))
-        if re.match(r"[./]*(hydra|\$)", named) and not is_plugin:
-            raise UserError(f"{file}: defaults: sets {named}; {typed}")
+        named = chosen.split()[-1:]  # after `override` or `optional`
+        if named and re.match(r"[./]*(hydra|\$)", named[0]):
+            raise UserError(f"{file}: defaults: sets {named[0]}; {typed}")
 
 
 def refuse_resolvers(file: Path, content: dict[str, Any]) -> None:

@@ -21,7 +21,9 @@ REFUSED = {  # experiment/theirs.yaml -> what the line names
         "hydra": {"job_logging": {"handlers": {"x": {"()": "logging.NullHandler"}}}}
     },
     "hydra.hydra_logging.version": {"hydra": {"hydra_logging": {"version": 1}}},
-    "/hydra/launcher;": {"defaults": [{"override /hydra/launcher": "../../theirs"}]},
+    "/hydra/launcher;": {"defaults": [{"override /hydra/launcher": "submitit_local"}]},
+    "hydra.launcher.timeout_min": {"hydra": {"launcher": {"timeout_min": 60}}},
+    "hydra.sweeper.params.seed": {"hydra": {"sweeper": {"params": {"seed": "1,2"}}}},
     "hydra.launcher._target_": {"hydra": {"launcher": TARGET}},
     "hydra.launcher.x._target_": {"hydra": {"launcher": {"x": TARGET}}},
     "hydra.launcher.setup": {"hydra": {"launcher": {"setup": ["true"]}}},
@@ -99,16 +101,9 @@ def test_a_pickle_of_hydras_is_not_read(conf, capsys):
     assert "--experimental-rerun config.pickle" in line
 
 
-def test_a_file_may_choose_a_plugin_and_set_its_numbers_and_folders(conf):
-    settings = {
-        "launcher": {"timeout_min": 60, "gpus_per_node": 1},
-        "sweeper": {"params": {"optimizer.learning_rate": "1e-4,1e-3", "seed": 1}},
-        "sweep": {"dir": "${output_dir}/.sweeps"},
-        "run": {"dir": "."},
-        "job_logging": {"root": {"level": "INFO"}},
-    }
-    defaults = ["quickstart", {"override /hydra/launcher": "submitit_local"}, "_self_"]
-    write(conf / "experiment" / "theirs.yaml", {"defaults": defaults, "hydra": settings, "seed": 7})
+def test_a_file_may_set_the_folder_of_a_launchers_logs(conf):
+    content = {"defaults": ["quickstart", "_self_"], "hydra": {"sweep": {"dir": "a"}}, "seed": 7}
+    write(conf / "experiment" / "theirs.yaml", content)
     assert command.compose("train", ["experiment=theirs"]).seed == 7
 
 
