@@ -474,14 +474,7 @@ class TrlSampler:
         prompts = [prompt for prompt, _ in wanted]
         if trainer.use_vllm and trainer.vllm_mode == "server":
             self.check_multiples(prompts)
-        answer = trainer._generate([prompt.row["prompt"] for prompt in prompts])
-        try:
-            generation = Generation(*answer)
-        except TypeError:
-            raise AlgorithmError(
-                f"trl {trl.__version__}: GRPOTrainer._generate returns {len(answer)} values, which "
-                "PodsTrainer does not know; install a version that docs/versions.md names"
-            ) from None
+        generation = Generation(*trainer._generate([prompt.row["prompt"] for prompt in prompts]))
         ends = {*trainer.end_tokens, trainer._tokenizer.pad_token_id}
         logprobs = generation.logprobs or [None] * len(prompts)
         completions = [
