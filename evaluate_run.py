@@ -6,7 +6,7 @@
     uv run evaluate_run.py run="gsm8k_qwen-*" questions=100 # a quick look at several runs
     uv run evaluate_run.py run=null experiment=gsm8k_qwen   # only an experiment's base model
 
-The same command goes on where it was stopped. config/evaluate/evaluate.yaml lists every key.
+After a stop the same command goes on. config/evaluate/evaluate.yaml lists every key.
 """
 
 from pods.config.command import CONFIG_DIR, command

@@ -5,7 +5,7 @@
     uv run train.py trial=true experiment=gsm8k_qwen       # five steps: would it run, how fast?
     uv run train.py -m seed=1,2,3 algorithm=grpo,pods      # a sweep
 
-config/train.yaml lists every key. The run lands in checkpoints/<run>/ and resumes by itself.
+config/train.yaml lists every key. The run is in checkpoints/<run>/; the same command resumes it.
 """
 
 from collections.abc import Collection

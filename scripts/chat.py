@@ -1,4 +1,4 @@
-"""Ask a checkpoint and its base model questions, a line each; an answer after ` => ` is graded.
+"""Ask a checkpoint and its base model questions, one a line; after ` => ` stands the gold answer.
 
 echo "3 pens and 4 pens are? => 7" | uv run scripts/chat.py run=<run> checkpoint=best
 """

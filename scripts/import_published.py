@@ -3,7 +3,7 @@
     uv run scripts/import_published.py folder=<the authors' results>
     uv run scripts/plot.py figure=gsm8k_main results_dir=results/published
 docs/paper.md says where the authors' folder is. Their files of runs hold no times: the i-th of
-twelve checkpoints is i intervals old. A wandb export becomes a file for each run.
+twelve checkpoints is taken to be i intervals old. A wandb export becomes a file for each run.
 """
 
 import json

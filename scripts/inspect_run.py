@@ -1,6 +1,6 @@
-"""What a run's prompts and completions say, in its rollout log and the records of evaluations.
+"""Prompts without signal, from a run's rollout log; frequent wrong answers, from its evaluations.
 
-uv run scripts/inspect_run.py run=<run>              prompts without signal, wrong answers
+uv run scripts/inspect_run.py run=<run>
 """
 
 from pydantic import PositiveInt
