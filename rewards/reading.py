@@ -2,8 +2,7 @@
 
 import operator
 import re
-from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
@@ -80,11 +79,10 @@ class Reading(NamedTuple):
     other forms, and by one that has the gold answer's value among its own forms."""
 
     value: tuple  # its type and what is compared
-    forms: tuple = ()  # 5 cm, x = 5: 5; x >= 3: [3, \\infty)
+    forms: tuple = ()  # of 5 cm and of x = 5, 5
     meant: tuple = ()  # forms of answers only: of 25%, 1/4; of 2, 3 the pair
     name: str = ""  # of a symbol, of the left side of a relation, or of a label
     exact: Sequence = ()  # values of an expression, for each turn
-    number: Any = None  # that an expression is
 
 
 def gold_type(gold: str) -> str:
@@ -96,6 +94,8 @@ def gold_type(gold: str) -> str:
     kind, *rest = gold_reading(spell(gold))[1].value
     if kind == "number" and rest[1] != 1:
         return "quantity"
+    if kind == "()" and not {*rest}.isdisjoint(INFINITE.values()):
+        return "interval"
     return str(SPELLING["groups"].get(kind, kind))  # a rule's name is a lark.Token
 
 
@@ -182,6 +182,8 @@ class Amounts(Transformer):
 # ---- Expressions, relations, lists ---------------------------------------------------------------
 
 INFINITY = MP.mpf(2) ** 320
+INTERVALS = {"()", "(]", "[)", "[]"}
+INFINITE = {side: ("expression", *[side * INFINITY] * ROUNDS) for side in (-1, 1)}
 CONSTANTS = {"\\pi": +MP.pi, "e": +MP.e, "i": MP.j, "\\infty": INFINITY}
 
 
@@ -277,14 +279,22 @@ class Reader(Interpreter):
     am = pm = time
 
     def formula(self, tree: Tree) -> Reading:
-        """Molecules and ions with their numbers, in any order on each side."""
-        sides = [unordered(map(self.species, side.children)) for side in tree.children]
-        return Reading((tree.data, *sides))
+        """Molecules and ions with their numbers, in any order on each side; a form of it says
+        nothing of their states."""
+        values = []
+        for left_out in ("", "STATE"):
+            sides = [
+                unordered(self.species(part, left_out) for part in side.children)
+                for side in tree.children
+            ]
+            values.append((tree.data, *sides))
+        return Reading(values[0], (values[1],))
 
     equilibrium = formula
 
-    def species(self, tree: Tree) -> str:
-        return substitute("".join(tree.scan_values(bool)), SPELLING["formula"])
+    def species(self, tree: Tree, left_out: str) -> str:
+        tokens = tree.scan_values(lambda token: token.type != left_out)
+        return substitute("".join(tokens), SPELLING["formula"])
 
     def expression(self, tree: Tree) -> Reading:
         """Its values for made-up values of its symbols, in ROUNDS turns; a list with \\pm."""
@@ -304,8 +314,7 @@ class Reader(Interpreter):
             # What cancels out stood for something that does not commute: AB - BA, P^{-1}AP
             if shown[0] in moved:
                 raise ValueError("a symbol without effect")
-            number = None if names or isinstance(shown[0], MP.mpc) else shown[0]
-            readings.append(Reading(("expression", *shown), (), (), name, exact, number))
+            readings.append(Reading(("expression", *shown), (), (), name, exact))
         return together(readings, "")
 
     def entries(self, tree: Tree) -> list[Reading]:
@@ -318,30 +327,21 @@ class Reader(Interpreter):
     matrix = row
 
     def group(self, tree: Tree) -> Reading:
-        """A set, a tuple, an interval."""
+        """A set, a tuple, an interval; a tuple may be a column."""
         kind = tree.children[0][-1] + tree.children[-1][-1]
-        readings = self.entries(tree)
-        values = [reading.value for reading in readings]
-        numbers = [reading.number for reading in readings]
-        value = reals = (kind, *(unordered(values) if kind == "{}" else values))
-        if len(numbers) == 2 and None not in numbers and numbers[0] < numbers[1]:
-            sides = map(SPELLING["sides"].get, kind)
-            reals = ("reals", *zip(numbers, sides, strict=True))
+        values = [reading.value for reading in self.entries(tree)]
         if kind == "{}":
-            return Reading(value)
+            return Reading((kind, *unordered(values)))
         column = ("matrix", *[("row", value) for value in values])
-        if kind == "()" and {INFINITY, -INFINITY}.isdisjoint(numbers):
-            return Reading(value, (column, reals))
-        return Reading(reals, (value, column) if kind == "[]" else ())
+        return Reading((kind, *values), (column,) if kind in ("()", "[]") else ())
 
     def cup(self, tree: Tree) -> Reading:
-        """The union, intersection or difference of two sets: of reals, or their names."""
-        readings = self.entries(tree)
-        sets = [s for r in readings for s in (r.value, *r.forms) if s[0] == "reals"]
-        if len(sets) == 2:
-            return Reading(joined(SETS[tree.data], *sets))
-        names = [reading.value for reading in readings]
-        return Reading((tree.data, *(names if tree.data == "setminus" else unordered(names))))
+        """The union, intersection or difference of sets."""
+        first, second = [reading.value for reading in self.entries(tree)]
+        if tree.data == "setminus":
+            return Reading((tree.data, first, second))
+        sets = first[1:] if first[0] == tree.data else (first,)
+        return Reading((tree.data, *unordered((*sets, second))))
 
     cap = setminus = cup
 
@@ -378,28 +378,18 @@ class Reader(Interpreter):
         return reading
 
 
-def joined(inside: Callable, *sets: tuple) -> tuple:
-    """A set of reals from others: their union (any), intersection (all) or difference. It has its
-    ends: of 1 < x <= 2, just above 1 and just above 2."""
-    ends: list[tuple] = []
-    for end in sorted({end for _, *others in sets for end in others}):
-        if inside([bisect(others, end) % 2 for _, *others in sets]) != len(ends) % 2:
-            ends.append(end)
-    return ("reals", *ends)
-
-
-SETS = {"cup": any, "cap": all, "setminus": lambda inside: operator.gt(*inside)}
-
-
 def related(left: Reading, sign: str, right: Reading) -> Reading:
-    """A relation of two expressions; its form is what a symbol equals, or the set that it is in."""
+    """A relation of two expressions; its form is what a symbol equals, or the interval that it is
+    in."""
     if right.name > left.name == "":  # 3 < x
         left, sign, right = right, SPELLING["turned"].get(sign, sign), left
-    forms = (right.value,) if left.name and sign == "=" else ()
-    if left.name and right.number is not None:
-        ends = [(-INFINITY, 1), (right.number, -1), (right.number, 1), (INFINITY, -1)]
-        forms = forms or (("reals", *[ends[n] for n in SPELLING["ends"][sign]]),)
-        return Reading(("relation", left.name, *forms), forms, name=left.name)
+    forms = ()
+    if left.name and sign == "=":
+        forms = (right.value,)
+    elif left.name and sign in SPELLING["half_lines"]:
+        forms = (half_line(sign, right.value),)
+    elif left.name and sign == "\\ne":
+        forms = (interval("or", [half_line(side, right.value) for side in "<>"]),)
     difference = [a - b for a, b in zip(left.exact, right.exact, strict=True)]
     if difference[0].real < 0:
         sign = SPELLING["turned"].get(sign, sign)
@@ -407,24 +397,39 @@ def related(left: Reading, sign: str, right: Reading) -> Reading:
     return Reading(("relation", sign, *scaled), forms, name=left.name)
 
 
+def half_line(sign: str, end: tuple) -> tuple:
+    """The interval of x < end, or of another relation."""
+    kind, side = SPELLING["half_lines"][sign]
+    return (kind, INFINITE[-1], end) if side < 0 else (kind, end, INFINITE[1])
+
+
+def interval(joiner: str, half_lines: list[tuple]) -> tuple:
+    """The union of half-lines ("or"), or the interval that is in both of two."""
+    if joiner == "or":
+        return ("cup", *unordered(half_lines))
+    above, below = sorted(half_lines, key=lambda line: line[1] == INFINITE[-1])
+    if (below[1], above[2]) != (INFINITE[-1], INFINITE[1]):
+        raise ValueError("x < 1 and x < 2")
+    return (above[0][0] + below[0][1], above[1], below[2])
+
+
 def together(readings: list[Reading], joiner: str) -> Reading:
-    """A list. Its forms: the set; 2, 3 of x = 2, x = 3; the pair of x = 2, y = 3; the set of reals
-    in which all conditions hold, or one of them."""
+    """A list. Its forms: the set; 2, 3 of x = 2, x = 3; the pair of x = 2, y = 3."""
     if len(readings) == 1:
         return readings[0]
     kinds = {reading.value[0] for reading in readings}
     pairs = [(r.name, r.forms[0]) if r.name and r.forms else ("", r.value) for r in readings]
     names = {name for name, _ in pairs}
     values = [value for _, value in pairs]
-    if "" not in names and len(names) == 1 and {value[0] for value in values} == {"reals"}:
-        common = joined(all, *values)
-        if joiner == "or" or (joiner == "" and common == ("reals",)):
-            common = joined(any, *values)
+    if "" not in names and len(names) == 1 and {value[0] for value in values} <= INTERVALS:
+        common = interval(joiner, values)
         return Reading(("relation", *names, common), (common,), name=pairs[0][0])
     meant = (("()", *values),) if names == {""} and joiner != "or" else ()
     if len(names - {""}) == 1 and "label" not in kinds:
         pairs, joiner, names = [("", value) for value in values], "", {""}
-    entries = unordered(pairs)
+    # of texts that repeat, as in true, false, true, the order counts
+    repeats = kinds == {"text"} and len({*values}) < len(values)
+    entries = tuple(pairs) if repeats else unordered(pairs)
     forms = [("list", "", *entries)]
     if joiner == "or" and (kinds & {"text", "label"} or any(r.name for r in readings)):
         forms = []

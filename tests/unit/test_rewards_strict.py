@@ -57,7 +57,9 @@ HOSTILE = [
 ]
 
 REFUSED = {  # right answers in strict_pairs.jsonl that the grammar does not read yet
-    "C\\cup B\\cup A",
+    "[0,1]\\cup[2,3]\\cup[4,9]",
+    "Yes, since there is no remainder",
+    "True, because no prime divides it",
     "x_1 = 1+\\sqrt{19}, x_2 = 1-\\sqrt{19}",
     "from 20 to 30 min",
     "20–30 min",
