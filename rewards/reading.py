@@ -58,18 +58,18 @@ def words(text: str) -> tuple[str, ...]:
 
 
 @cache
-def grammar(name: str) -> Lark:
-    """The parser of one type; together their tokens would be each other's."""
+def grammar() -> Lark:
+    """The parser of all types."""
     rules = normalize("NFKC", (FOLDER / "answer.lark").read_text())
-    return Lark(rules, parser="lalr", start=name, maybe_placeholders=False)
+    return Lark(rules, parser="lalr", start=[*SPELLING["types"], "text"], maybe_placeholders=False)
 
 
 @lru_cache(maxsize=8192)
 def read(text: str, name: str) -> "Reading | None":
     """What a spelled text says that is wholly a statement of this type, else None."""
-    parser = grammar(name)
+    parser = grammar()  # outside of try: an error of its own is shown
     try:
-        return Reader().visit(parser.parse(text))
+        return Reader().visit(parser.parse(text, name))
     except Exception:  # of any kind: no text that a policy writes may end its training
         return None
 
@@ -373,7 +373,7 @@ class Reader(Interpreter):
         first, *measure = tree.children
         reading = self.visit(first)
         if measure:
-            unit = Amounts().transform(grammar("number").parse("1 " + measure[0])).value[-1]
+            unit = Amounts().transform(grammar().parse("1 " + measure[0], "number")).value[-1]
             return Reading((*reading.value, unit), (reading.value,))
         return reading
 
