@@ -70,9 +70,9 @@ def summary(
     details: dict[str, Any] = {
         "questions": len(repeats[0]),
         "repeats": len(repeats),
-        "format": interval(formed.mean(axis=1)),
+        "format": interval(formed.mean(axis=1), len(repeats)),
         "tokens": interval(tokens.mean(axis=1)),
-        "clipped": interval(_table(repeats, "clipped").mean(axis=1)),
+        "clipped": interval(_table(repeats, "clipped").mean(axis=1), len(repeats)),
         "rewards": {name: _graded(table, formed, pass_at) for name, table in correct.items()},
     }
     own = repeats[0][0].get("rewards")
@@ -116,7 +116,7 @@ def _graded(correct: np.ndarray, formed: np.ndarray, pass_at: Sequence[int]) -> 
             metrics[f"pass@{k}"] = pass_at_k(correct, k)
     if repeats > 1:  # a group of as many rollouts has no signal
         metrics["unanimous"] = (np.ptp(correct, axis=1) == 0).astype(float)
-    return {name: interval(values) for name, values in metrics.items()}
+    return {name: interval(values, repeats) for name, values in metrics.items()}
 
 
 def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
@@ -126,8 +126,9 @@ def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
     return np.array([1 - comb(n - int(c), k) / comb(n, k) for c in correct.sum(axis=1)])
 
 
-def interval(values: np.ndarray) -> Interval:
-    """The mean over questions of one metric with its 95 % interval; values: (questions,).
+def interval(values: np.ndarray, repeats: float = np.inf) -> Interval:
+    """The mean over questions of one metric with its 95 % interval; values: (questions,), of 0/1
+    verdicts the means over `repeats`.
 
     One set of resamples serves all metrics and checkpoints of a task: differences are paired. A
     share near 0 or 1 has Wilson's interval, because every resample of 0 of 30 is 0.
@@ -136,23 +137,24 @@ def interval(values: np.ndarray) -> Interval:
     n = len(values)
     is_share = values.min() >= 0 and values.max() <= 1
     if is_share and n * min(mean, 1 - mean) < EDGE:
-        low, high = np.clip(_wilson(values), 0, 1)  # of 0 it rounds to -1e-18
+        low, high = np.clip(_wilson(values, repeats), 0, 1)  # of 0 it rounds to -1e-18
     else:
         low, high = np.quantile(_resample_weights(n) @ values, [0.025, 0.975])
     return {"mean": float(mean), "low": float(low), "high": float(high)}
 
 
-def _wilson(values: np.ndarray) -> tuple[float, float]:
+def _wilson(values: np.ndarray, repeats: float) -> tuple[float, float]:
     """Wilson's 95 % interval of shares, (questions,).
 
     (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
-    n = questions p (1 - p) / variance: means over repeats count as so many more questions.
+    n = questions min(repeats, p (1 - p) / variance): means over repeats count as so many more
+    questions, but never as more than the completions.
     """
     mean = values.mean()
     z = 1.96
     n = len(values)
     if values.var() > 0:
-        n *= mean * (1 - mean) / values.var()
+        n *= min(repeats, mean * (1 - mean) / values.var())
     centre = mean + z**2 / (2 * n)
     half = z * np.sqrt(mean * (1 - mean) / n + (z / (2 * n)) ** 2)
     scale = 1 + z**2 / n

@@ -72,3 +72,11 @@ def test_ten_repeats_of_a_question_tell_more_than_one():
     of_ten, of_one = scores.interval(often), scores.interval(once)
     assert of_ten["mean"] == of_one["mean"] == 0.05
     assert of_ten["high"] < of_one["high"]
+
+
+def test_questions_that_agree_by_chance_count_at_most_as_their_completions():
+    values = np.array([0.4, 0.6, 0.4])  # means over five completions: 7 of 15
+    by_completions = binomtest(7, 15).proportion_ci(method="wilson")
+    interval = scores.interval(values, 5)
+    ends = [interval["low"], interval["high"]]
+    assert ends == pytest.approx([by_completions.low, by_completions.high], abs=1e-5)
