@@ -247,7 +247,7 @@ def read(figure: Figure, folder: Path, left_out: list[str], fewest: int = 1) -> 
     if len(present) < fewest:
         raise Absent(f"{name}: only {present[0].label} has results, two methods are needed")
     for key, parts in differences(by_method).items():
-        if key.startswith("scored."):
+        if key == "repeats" or key.startswith("scored."):
             warn(f"{name}: methods differ in {key}: {parts}")
     used = [(method.label, method.runs) for method in present]
     lines = selection.warnings(folder, used)

@@ -1,6 +1,5 @@
 """The rules of a training config that span several keys; pods/config/keys.py has the others."""
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -113,9 +112,10 @@ def sizes(config: TrainConfig) -> Iterator[str]:
             f"{processes} processes; set a multiple of {processes}"
         )
     elif rows % size:
+        fitting = max(divisor for divisor in range(1, size) if rows % divisor == 0)
         yield (
             f"micro_batch_size={size}: must divide kept_per_prompt={m} x prompts_per_step={P} / "
-            f"{processes} processes = {rows} rows; set e.g. {math.gcd(size, rows)}"
+            f"{processes} processes = {rows} rows; set e.g. {fitting}"
         )
 
 

@@ -28,6 +28,7 @@ def functions(tmp_path, monkeypatch):
 BROKEN = {  # overrides: what the line says
     "kept_per_prompt=128": "kept_per_prompt=128",
     "kept_per_prompt=3 micro_batch_size=5": "micro_batch_size=5",
+    "kept_per_prompt=3 prompts_per_step=5 micro_batch_size=4": "set e.g. 3",
     "lora.alpha=null": "lora.alpha=null",
     "lora.rank=null model.load_in_4bit=true": "model.load_in_4bit=true",
     f"run={'n' * 201}": "has 201 bytes",

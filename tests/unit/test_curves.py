@@ -250,12 +250,14 @@ def graded_by(version):
 
 def test_unlike_graders_are_refused_in_a_method_and_named_between_methods(tmp_path):
     run_file(tmp_path, "grpo-0", RISING, metas=[graded_by("v1")] * 4)
-    run_file(tmp_path, "pods-0", RISING, metas=[graded_by("v2"), *[graded_by("strict")] * 3])
+    thrice = [[accuracy] * 3 for accuracy in RISING]
+    run_file(tmp_path, "pods-0", thrice, metas=[graded_by("v2"), *[graded_by("strict")] * 3])
     facts_file(tmp_path, "grpo-0")
     facts_file(tmp_path, "pods-0", scored={"temperature": 0.3})
     notes = read(tmp_path)[1]
     both = '"v1" in GRPO; "strict and v2" in GRPO-PODS'
     assert f"figure=toy: methods differ in scored.rewards: {both}" in notes
+    assert "figure=toy: methods differ in repeats: 2 in GRPO; 3 in GRPO-PODS" in notes
     assert (
         "figure=toy: methods differ in scored.temperature: 1.0 in GRPO; 0.3 in GRPO-PODS" in notes
     )
