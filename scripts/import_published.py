@@ -143,8 +143,11 @@ def read_export(path: Path) -> "pandas.DataFrame":
 
     try:
         return pandas.read_csv(path, index_col="eval/time").sort_index()  # exact from pandas 3.1 on
-    except ValueError as error:
-        raise UserError(f"{path}: is no export of wandb ({error})") from None
+    except (FileNotFoundError, ValueError) as error:
+        raise UserError(
+            f"{path}: is no export of wandb ({error}); import the files of the commit in "
+            "docs/paper.md"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -94,6 +94,13 @@ def test_a_damaged_file_is_named_and_nothing_is_written(name, content, words, fo
     assert not ours.exists()
 
 
+def test_an_export_of_one_file_is_named(folders, capsys):
+    export_files(folders[0], "h100s", {"grpo-s1-ga4": [(2.0, 0.5)]})
+    (folders[0] / "h100s-length.csv").unlink()
+    line = refused(capsys, IMPORT, "folder=theirs")
+    assert line.startswith("import_published.py: theirs/h100s-length.csv: is no export of wandb")
+
+
 def test_a_run_of_an_export_without_its_micro_steps_is_named(folders, capsys):
     export_files(folders[0], "toy", {"grpo-s1": [(2.0, 0.5)]})
     line = refused(capsys, IMPORT, "folder=theirs")
