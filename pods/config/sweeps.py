@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,27 +279,18 @@ LAST_STEPS = 10  # of the mean reward
 
 
 def score(config: TrainConfig) -> float | None:
-    """What a sweeper compares trainings by: greedy accuracy of the last evaluation, else sampled
-    accuracy, else the mean reward of the last steps; None without a step."""
-    newest: dict[str, Any] = {}
+    """What a sweeper compares trainings by: greedy accuracy of the last evaluation, else the mean
+    reward of the last steps; None without a step."""
+    accuracy = None
     last: deque[dict[str, Any]] = deque(maxlen=LAST_STEPS)
-    for line in metric_lines(config):
-        newest |= line
-        last.append(line)
-    for key in ("eval/greedy_accuracy", "eval/accuracy"):
-        if key in newest:
-            return newest[key]
+    with suppress(OSError), open(Path(config.output_dir) / config.run / "metrics.jsonl") as file:
+        for line in map(json.loads, file):
+            accuracy = line.get("eval/greedy_accuracy", accuracy)
+            last.append(line)
+    if accuracy is not None:
+        return accuracy
     rewards = [line["all/reward_mean"] for line in last if "all/reward_mean" in line]
     return mean(rewards) if rewards else None
-
-
-def metric_lines(config: TrainConfig) -> Iterator[dict[str, Any]]:
-    """The lines of metrics.jsonl; half a one, of a killed job, is left out."""
-    path = Path(config.output_dir) / config.run / "metrics.jsonl"
-    with suppress(OSError), open(path) as file:
-        for line in file:
-            with suppress(ValueError):
-                yield json.loads(line)
 
 
 def evaluation_defaults() -> dict[str, Any]:
