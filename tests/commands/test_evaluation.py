@@ -144,17 +144,6 @@ def test_code_that_a_saved_config_names_runs_only_if_the_user_says_so(folder, ke
     assert not Path("ran").exists()
 
 
-def test_the_rewards_of_our_worlds_need_no_trust_but_a_users_file_of_their_name_does(folder):
-    functions = {"noisy": "pods/tasks/arithmetic.py:noisy"}
-    edit_config(folder / SAVED, rewards__functions=functions)
-    keys = configured()
-    assert training_config(keys, "fake").rewards.functions == functions
-    Path("pods/tasks").mkdir(parents=True)
-    Path("pods/tasks/arithmetic.py").write_text("open('ran', 'w')\n")
-    with pytest.raises(UserError, match=r"rewards.functions.noisy=pods/tasks/arithmetic.py:noisy"):
-        training_config(keys, "fake")
-
-
 def test_the_trainings_own_rewards_score_stored_completions_too(folder, monkeypatch, capsys):
     """With all columns of a training; anew, as another function may have the name, or none is."""
     edit_config(folder / SAVED, task__name="gsm8k", rewards__weights__correctness=0.0)
