@@ -83,7 +83,7 @@ class Command:
     searched: list[Path] = field(default_factory=list)  # the folder of --config-dir
     swept: list[str] = field(default_factory=list)  # the keys that have several values
     overrides: list[str] = field(default_factory=list)  # of the command line
-    sweep: list[list[str]] = field(default_factory=list)  # the overrides of each job, if known
+    sweep: list[sweeps.Job] = field(default_factory=list)  # the jobs that are planned, if known
     jobs: list[sweeps.Job] = field(default_factory=list)  # those that ended in this process
 
     @property
@@ -200,8 +200,7 @@ def hydra_arguments(command: Command, arguments: list[str]) -> list[str]:
         refuse_override(override, command, parsed.multirun)
     command.swept = [one.key_or_group for one in overrides if one.is_sweep_override()]
     if parsed.multirun and not parsed.cfg:
-        command.sweep = sweeps.expanded(parsed.overrides)
-        check_sweep(command, command.sweep)
+        command.sweep = checked_jobs(command, sweeps.expanded(parsed.overrides))
     return [*flags, *parsed.overrides]
 
 
@@ -223,10 +222,11 @@ def refuse_override(override: Override, command: Command, multirun: bool) -> Non
         raise UserError(f"{line}: takes one name; set {key}=<name>, --help lists them")
 
 
-def check_sweep(command: Command, jobs: list[list[str]]) -> None:
-    """Raise UserError for the first job of a sweep that would be refused: a sweep of many hours
-    must not end with that; a job with the name of an earlier one is refused, too. jobs: the
-    overrides of each."""
+def checked_jobs(command: Command, jobs: list[list[str]]) -> list[sweeps.Job]:
+    """The jobs of a sweep with these overrides. Raises UserError for the first one that would be
+    refused: a sweep of many hours must not end with that; a job with the name of an earlier one is
+    refused, too."""
+    checked = []
     SEARCHED[1:] = command.searched
     names: dict[str, int] = {}  # run -> number of its job
     for number, overrides in enumerate(jobs, start=1):
@@ -247,6 +247,8 @@ def check_sweep(command: Command, jobs: list[list[str]]) -> None:
             raise UserError(
                 f"{explain(error)}{remedy}; this is {line}, no job was started"
             ) from None
+        checked.append(sweeps.Job(overrides, config))
+    return checked
 
 
 def run_hydra(command: Command) -> None:
@@ -260,10 +262,7 @@ def run_hydra(command: Command) -> None:
     jobs = command.jobs
     try:
         run()
-        if command.trains and not jobs:  # other processes ran all of them (joblib, submitit)
-            for overrides in command.sweep:
-                composed = compose(command.name, overrides, command.folder)
-                jobs.append(sweeps.Job(overrides, prepared(command, composed, overrides)))
+        jobs = jobs or command.sweep  # that other processes ran (joblib, submitit)
     finally:
         if command.trains and jobs and (command.sweep or len(jobs) > 1):
             print(as_typed(sweeps.summary(jobs, command.overrides)))

@@ -265,9 +265,9 @@ def test_a_sweep_by_validation_goes_on_with_the_choice(sweep, capsys):
 def test_jobs_of_a_launcher_are_summed_up_too(tmp_path, monkeypatch, capsys):
     """They run in other processes (joblib, submitit): none has begun in this one."""
     monkeypatch.chdir(tmp_path)
-    definition = command.Command(print, "train", TrainConfig, CONFIG_DIR, command.nothing, print)
-    definition.overrides, definition.swept = ["run=r", "seed=1,2"], ["seed"]
-    definition.sweep = sweeps.expanded(definition.overrides)
+    nothing = command.nothing
+    definition = command.Command(nothing, "train", TrainConfig, CONFIG_DIR, nothing, nothing)
+    command.hydra_arguments(definition, ["-m", "run=r", "seed=1,2"])
     monkeypatch.setattr(command.hydra, "main", lambda *_, **__: lambda job: lambda: None)
     command.run_hydra(definition)
     done, evaluate, _ = capsys.readouterr().out.splitlines()

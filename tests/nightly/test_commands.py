@@ -89,6 +89,7 @@ def test_jobs_of_submitit_end_one_of_them_after_it_was_queued_again(tmp_path):
     (pid,) = re.findall(r"pid (\d+)", (runs[0] / ".lock").read_text())
     os.kill(int(pid), signal.SIGUSR2)  # as submitit's controller does before the time limit
     assert process.end() == 0, process.stderr
+    assert "sweep: 2 of 2 jobs done\n" in process.stdout
     for run in runs:
         metrics = files.read_lines(run / "metrics.jsonl")
         assert [line["step"] for line in metrics] == [*range(1, 21)]
