@@ -219,6 +219,7 @@ def rendered(
 
     settings: what else determines a prompt.
     """
+    import datasets
     import transformers
     from datasets import Features, List, Value
 
@@ -239,7 +240,7 @@ def rendered(
     if len(questions) < CACHED_FROM or tables is None:
         return encode(keep_in_memory=True).data.table
     code = [inspect.getsource(function) for function in (render_prompt, encode_prompts)]
-    versions = [transformers.__version__, code, SYSTEM]
+    versions = [transformers.__version__, datasets.__version__, code, SYSTEM]
     special = [tokenizer.chat_template, tokenizer.bos_token, tables.to_str()]
     digest = hashlib.sha256(json.dumps([settings, versions, special], default=str).encode())
     for batch in questions.iter(BATCH):
