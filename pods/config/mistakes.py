@@ -1,7 +1,7 @@
 """One line for a wrong key or value: key=value: the rule; the remedy."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -112,11 +112,6 @@ def nearest_key(key: str, schema: type[Section]) -> str:
         if candidate.partition(" ")[0] in names:  # the first of two keys
             return f"did you mean {candidate}?"
     return "--help lists all keys"
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The names that are most like a wrong one, else the last twenty."""
-    return ", ".join(get_close_matches(name, names, 5) or names[-20:]) or "none"
 
 
 def explain(error: BaseException) -> str:

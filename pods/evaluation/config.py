@@ -10,6 +10,7 @@ from pods.config.errors import UserError
 from pods.config.functions import code_of, refuse_code
 from pods.config.keys import Location, Section, Share, Text, TrainConfig, listed
 from pods.evaluation import lookup
+from pods.files import few
 from pods.rewards import VERSIONS
 from pods.tasks import splits
 
@@ -62,7 +63,7 @@ def check(config: EvaluateConfig) -> None:
     if not config.run and config.checkpoints != ["all"]:
         raise UserError("run=null: has no checkpoints; set run, or drop checkpoints")
     if not asked:
-        known = ", ".join(lookup.known_runs(config.output_dir)) or "none"
+        known = few(lookup.known_runs(config.output_dir)) or "none"
         raise UserError(
             "run=null: name a run, or the base model to score: experiment=quickstart, or "
             f"model=<hub id or folder> tasks=[gsm8k]; runs: {known}"

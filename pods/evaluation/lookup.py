@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from pods.config.command import load_config
-from pods.config.errors import UserError
+from pods.config.errors import UserError, meant
 from pods.config.keys import Location, Section, Text, TrainConfig
-from pods.config.mistakes import nearest
 from pods.config.paths import runs_of
 from pods.evaluation import targets
 from pods.evaluation.targets import Store, Target
+from pods.files import few
 from pods.runs.results import run_order
 
 SAVED = ".hydra/config.yaml"  # in a run's folder
@@ -39,10 +39,10 @@ def runs(patterns: list[str], output_dir: Path) -> list[str]:
         matches = [pattern] if pattern in known else fnmatch.filter(known, pattern)
         matches = matches or [run for run in runs_of(output_dir / pattern) if run in known]
         if not matches:
-            has = nearest(pattern, known) if known else "none: uv run train.py"
-            if len(has.split(", ")) < len(known):
-                has = f"{len(known)} runs, such as {has}"
-            raise UserError(f"run={pattern}: no such run in output_dir={output_dir}; it has {has}")
+            raise UserError(
+                f"run={pattern}: no such run in output_dir={output_dir}; it has "
+                f"{few(known) or 'none: uv run train.py'}{meant(pattern, known)}"
+            )
         names += matches
     return list(dict.fromkeys(names))
 

@@ -10,10 +10,11 @@ from pydantic import create_model
 from transformers.training_args import OptimizerNames
 from trl import GRPOConfig
 
-from pods.config.errors import UserError
+from pods.config.errors import UserError, meant
 from pods.config.keys import FACTS, Section, TrainConfig, written
-from pods.config.mistakes import nearest, validated
+from pods.config.mistakes import validated
 from pods.config.paths import CONFIG_DIR
+from pods.files import few
 
 WITHOUT_KEY = {
     "use_cpu": "the machine decides it",
@@ -28,12 +29,12 @@ def refuse_unknown(config: TrainConfig) -> None:
     """Raise UserError for an optimiser that transformers lacks, and for an argument in `config.trl`
     that GRPOConfig lacks, that has another type there, or that a key of ours sets. Imports TRL, and
     so comes after Unsloth."""
-    optimizers = ["auto", *OptimizerNames]
+    optimizers = ["auto", *(name.value for name in OptimizerNames)]
     optimizer = config.optimizer.name
     if optimizer not in optimizers:
         raise UserError(
-            f"optimizer.name={optimizer}: transformers has no such optimiser; "
-            f"nearest: {nearest(optimizer.lower(), optimizers)}"
+            f"optimizer.name={optimizer}: transformers has no such optimiser; it has "
+            f"{few(optimizers)} (its OptimizerNames)"
         )
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
     hints = get_type_hints(GRPOConfig)
@@ -51,7 +52,7 @@ def refuse_unknown(config: TrainConfig) -> None:
             raise UserError(f"{setting}: {WITHOUT_KEY[name]}; leave it out")
         if name not in allowed:
             raise UserError(
-                f"{setting}: TRL's GRPOConfig has no such argument; "
-                f"nearest: {nearest(name, sorted(allowed))}"
+                f"{setting}: TRL's GRPOConfig has no such argument"
+                f"{meant(name, allowed) or '; see its documentation'}"
             )
     validated(create_model("GRPOConfig", __base__=Section, **allowed), config.trl, "trl.")

@@ -74,7 +74,7 @@ def test_a_broken_rule_is_named(overrides):
 @pytest.mark.parametrize(
     ("override", "remedy"),
     [
-        ("deltta=4.0", "nearest: delta, beta"),
+        ("deltta=4.0", "did you mean delta?"),
         ("delta=four", "must be a valid number"),
         ("top_p=0.5", "set sampling.top_p"),
         ("use_cpu=True", "the machine decides it; leave it out"),
