@@ -156,6 +156,7 @@ def score_all(plan: Plan, engine: Callable[[], Engine], run: str | None) -> Scor
                 words = ["uv run evaluate_run.py", typed_as("run", run), "split=test"]
                 words += ["checkpoints=best"]
                 words += typed_folders(output_dir=output_dir, results_dir=results_dir)
+                words += ["trust_code=true"] * plan.config.trust_code
                 notes.append(
                     f"{run}, {name}: best on {task}, {share:.1%}; score it once: "
                     + as_typed(" ".join(words))

@@ -369,6 +369,9 @@ def test_validation_questions_choose_the_checkpoint_of_the_test(plan, tmp_path):
         "sampled": f"fake, checkpoint-4: best on gsm8k.validation, {once}",
         "greedy": f"fake, checkpoint-2: best on gsm8k.validation.greedy, {once}",
     }
+    trusting = changed(plan, trust_code=True)
+    board = run.score_all(trusting, lambda: Instant(plan.tokenizer), "fake")
+    assert board.notes[0].endswith(" checkpoints=best trust_code=true")
     assert best_of(folder) == [4]
     (folder / "checkpoint-4").rename("moved")
     assert best_of(folder) == [2]
