@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pyarrow import Table
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
-READABLE = "a .jsonl, .json, .csv, .tsv or .parquet file, a folder with train.<ending>, or a hub id"
+READABLE = (
+    "a .jsonl, .json, .csv, .tsv (in UTF-8) or .parquet file, a folder with train.<ending>, or a "
+    "hub id"
+)
 
 
 def rows_of(file: Path) -> Iterator[Located]:
