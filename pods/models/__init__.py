@@ -25,6 +25,11 @@ def locate(path: str) -> str:
             raise UserError(f"model.path={path}: {error}") from error
     for folder in (Path(path).expanduser(), PACKAGE.parent / path):
         if folder.is_dir():
+            if is_adapter(folder) and not (folder / "config.json").is_file():
+                raise UserError(
+                    f"model.path={path}: holds an adapter, not a model; merge it first: "
+                    "uv run scripts/export.py run=<run> checkpoint=<step>"
+                )
             return str(folder.resolve())  # PEFT notes it in the adapter, which is loaded anywhere
     if path.count("/") > 1 or path.startswith((".", "/", "~")):
         raise UserError(f"model.path={path}: no such folder; give a folder or a hub id (org/name)")

@@ -51,6 +51,12 @@ def test_a_base_whose_weights_are_not_all_there_is_refused_in_a_line(base, part)
     assert "\n" not in str(error.value)
 
 
+def test_an_adapter_in_place_of_a_model_is_answered_with_the_merge(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"export\.py run=<run> checkpoint=<step>$"):
+        load_tokenizer(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     "flags",
     [
