@@ -166,17 +166,14 @@ def rewards(config: TrainConfig) -> Iterator[str]:
             )
         functions.load(f"rewards.functions.{name}", path)
     known = (*FUNCTIONS, *config.rewards.functions)
-    for name, weight in config.rewards.weights.items():
+    named = {f"weights.{name}={weight}": name for name, weight in config.rewards.weights.items()}
+    named[f"grader={config.rewards.grader}"] = config.rewards.grader
+    for setting, name in named.items():
         if name not in known:
             yield (
-                f"rewards.weights.{name}={weight}: no such reward; one of {', '.join(known)}, or "
+                f"rewards.{setting}: no such reward; one of {', '.join(known)}, or "
                 f"define it with rewards.functions.{name}=path/to/file.py:function"
             )
-    if config.rewards.grader not in known:
-        yield (
-            f"rewards.grader={config.rewards.grader}: no such reward; "
-            f"one of {', '.join(known)}, or one that rewards.functions.<name> defines"
-        )
     if not any(reward_weights(config.rewards).values()):
         yield f"rewards.weights={config.rewards.weights}: every weight is 0; set one above 0"
 
