@@ -28,7 +28,7 @@ What an algorithm needs of a run is said beside it, built in or yours, by attrib
 import numpy as np
 
 from pods.advantages import over_all
-from pods.batch import Algorithm, Batch, Selection, Step
+from pods.batch import MOST_ROUNDS, Algorithm, Batch, Selection, Step
 from pods.history import exploration, streak
 from pods.rules import Rule, keep, max_variance
 
@@ -83,9 +83,12 @@ def dapo(step: Step, rounds: int = 4):
     """Prompts whose answers are all correct or all wrong are replaced by fresh ones (DAPO, arXiv
     2503.14476, dynamic sampling).
 
-    rounds: of generation at most; published: until the step is full. Simplified: a further round
-    samples as many prompts as are missing. DAPO's loss has its own keys (loss.type, epsilon_high).
+    rounds: of generation at most, 1 to 16; published: until the step is full. Simplified: a
+    further round samples as many prompts as are missing. DAPO's loss has its own keys (loss.type,
+    epsilon_high).
     """
+    if rounds > MOST_ROUNDS:  # a step without signal would end the run, perhaps hours later
+        raise ValueError(f"rounds={rounds}: set {MOST_ROUNDS} or less")
     batch = yield step.prompts, step.m
     for _ in range(rounds - 1):
         missing = step.P - len(batch.with_signal)

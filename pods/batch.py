@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Row = dict[str, Any]  # columns of the data set
+MOST_ROUNDS = 16  # of generation in one step
 NO_FRESH = (
     "a streamed data set has no fresh prompts, nor has a subclass with its own sampler or loader; "
     "load a datasets.Dataset, and leave TRL's order"

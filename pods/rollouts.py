@@ -14,6 +14,7 @@ import numpy as np
 from pods import advantages
 from pods.advantages import Advantage
 from pods.batch import (
+    MOST_ROUNDS,
     Algorithm,
     AlgorithmError,
     Batch,
@@ -40,7 +41,7 @@ class Driver:
     weights: dict[str, float]  # of every reward function, in the order of the scores
     correct: str | None  # the reward function whose values above 0 mean correct
     phase: Callable[[str], AbstractContextManager] = nullcontext  # around generate, score, select
-    max_rounds: int = 16  # of generation in one step
+    max_rounds: int = MOST_ROUNDS
 
     def __call__(self, step: Step) -> Record:
         """The paper's algorithm 1, or another one: generate and score what it asks for, until it

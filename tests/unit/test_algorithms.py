@@ -168,6 +168,11 @@ def test_dapos_rounds(rounds, batches, fresh, kept):
     assert kept_of(value) == list(kept)
 
 
+def test_dapo_refuses_more_rounds_than_a_step_has():
+    with pytest.raises(ValueError, match="rounds=17: set 16 or less"):
+        drive("dapo", step_of(2, 3, 3), rounds=17)
+
+
 SCREENED = groups([1, 1], [0, 1], [0, 0], [1, 0], [0, 1], [1, 1], correct=True)
 CONTINUED = Batch(  # two more of the second, the fourth and the fifth prompt
     np.append(SCREENED.prompt, [1, 1, 3, 3, 4, 4]),
