@@ -130,7 +130,10 @@ def explain(error: BaseException) -> str:
             )
         case ConfigCompositionException() if unset := NOT_SET.match(str(error)):
             key, group = unset.groups()
-            return f"{key}: can be set only beside {group}; add {group}=<name>"
+            return (
+                f"{key}: the config has no such key; add {group}=<name>, or make the key, beside "
+                f"a {group}, by +{key}=<value>"
+            )
         case MissingMandatoryValue():
             return f"{error.full_key}: has no value; set {error.full_key}=<value>"
     return one_line(error)

@@ -88,7 +88,11 @@ REFUSED = {
     "overridden": [
         ("train.py model=none", "model=none"),
         ("plot.py figure=gsm8k_mian", "figure=gsm8k_mian"),
-        ("plot.py figure.title=x", "figure.title: can be set only beside figure; add figure=<"),
+        ("plot.py figure.title=x", "figure.title: the config has no such key; add figure=<name>"),
+        (
+            "plot.py figure=quickstart figure.series.New.runs=[a]",
+            "figure.series.New.runs: the config has no such key; add figure=<name>, or make ",
+        ),
     ],
     "prepared": [
         ("train.py clock={fixed:1}", "clock: "),
