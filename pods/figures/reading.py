@@ -130,6 +130,12 @@ def _from_file(path: Path, content: Results, figure: Figure) -> Run:
     samples = pandas.DataFrame(points, columns=QUANTITIES, dtype=float)
     if not samples["seconds"].notna().any():
         raise Untimed(f"{path.stem}: has no train_seconds; evaluate the run again")
+    if figure.metric.startswith("pass@") and not samples["value"].notna().any():
+        k = figure.metric.removeprefix("pass@")
+        raise UserError(
+            f"{path.stem}: has no {figure.dataset} {figure.metric}; evaluate it with repeats={k} "
+            f"pass_at=[{k}], or set another metric"
+        )
     first = {}
     if 0 in content and figure.base:
         warn(f"{path.stem}: checkpoint-0 is dropped; time 0 is the base file's")

@@ -227,6 +227,17 @@ def test_a_figure_shows_its_own_metric(tmp_path, metric, mean):
     (tmp_path / "base-toy.meta.json").write_text(json.dumps({"details": base}))
     methods = curves.to_json(read(tmp_path, metric=metric)[0])["series"]
     assert methods["GRPO"]["mean"] == pytest.approx(mean)
+    run_file(tmp_path, "pods-0", RISING)
+    assert "pods-0: has no gsm8k pass@9; evaluate it with repeats=9 pass_at=[9], or" in (
+        read_without(tmp_path, "pass@9")
+    )
+
+
+def read_without(folder, metric):
+    """The warnings of a figure whose runs all lack the metric."""
+    with contextlib.redirect_stderr(io.StringIO()) as warnings, pytest.raises(UserError):
+        curves.read(figure(metric=metric), folder, [])
+    return warnings.getvalue()
 
 
 @pytest.mark.parametrize(
