@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
@@ -43,9 +44,16 @@ OTHER_NAMES = {
     "lora_dropout": "lora.dropout",
     "lora_target_modules": "lora.target_modules",
 }
+# Groups of which people type a file or a hub id of theirs, and the key for it.
+YOURS = {
+    "rewards": "rewards.functions.<name>",
+    "task": "task=own task.source",
+    "model": "model.path",
+}
 # Hydra's words for a key of a group without a choice, such as figure=null.
 NOT_SET = re.compile(r"Could not override '((\w+)\.[\w.]+)'")
 RULES = {  # instead of pydantic's words, which are Python's, or a regular expression
+    "dict_type": "must be {key: value}",
     "bool_type": "must be true or false",
     FUNCTION: "path/to/file.py:function",
     NAME: "must be a folder name without / and without a dot, a bracket or a quote at the start",
@@ -121,6 +129,9 @@ def explain(error: BaseException) -> str:
             group, _, name = str(error.missing_cfg_file).partition("/")
             if (SUITE / WORLDS / f"{error.missing_cfg_file}.yaml").is_file():
                 return f"{group}={name}: is in {WORLDS}; set -cd {WORLDS} {group}={name}"
+            is_theirs = "/" in name or Path(name.partition(":")[0]).is_file()
+            if group in YOURS and is_theirs:
+                return f"{group}={name}: no file of config/{group}; set {YOURS[group]}={name}"
             choices = ", ".join(option for option in error.options if not option.startswith("_"))
             return f"{group}={name}: must be one of {choices}{meant(name, error.options)}"
         case OverrideParseException():

@@ -30,6 +30,7 @@ WRONG = {  # overrides: the line
     "loss.beta=-1": "loss.beta=-1: must be greater than or equal to 0",
     "loss.beta=nan": "loss.beta=NaN: must be a finite number",
     "sampling.stop=[a,null]": 'sampling.stop=["a", null]: must be a valid string',
+    "rewards.functions=my.py:f": "rewards.functions=my.py:f: must be {key: value}",
     "rewards.weights.a=x": "rewards.weights.a=x: must be a valid number",
     "budget=3": "budget=3: must be a valid dictionary or instance of BudgetKeys",
     "optimizer.betas=[0.9,x]": 'optimizer.betas=[0.9, "x"]: must be a valid number',
