@@ -88,7 +88,7 @@ def dapo(step: Step, rounds: int = 4):
     epsilon_high).
     """
     if rounds > MOST_ROUNDS:  # a step without signal would end the run, perhaps hours later
-        raise ValueError(f"algorithm_kwargs.rounds={rounds}: set {MOST_ROUNDS} or less")
+        raise ValueError(f"its parameter rounds is {rounds}; set {MOST_ROUNDS} or less")
     batch = yield step.prompts, step.m
     for _ in range(rounds - 1):
         missing = step.P - len(batch.with_signal)

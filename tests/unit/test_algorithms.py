@@ -169,7 +169,7 @@ def test_dapos_rounds(rounds, batches, fresh, kept):
 
 
 def test_dapo_refuses_more_rounds_than_a_step_has():
-    with pytest.raises(ValueError, match="rounds=17: set 16 or less"):
+    with pytest.raises(ValueError, match="rounds is 17; set 16 or less"):
         drive("dapo", step_of(2, 3, 3), rounds=17)
 
 
