@@ -34,7 +34,7 @@ def refuse_unknown(config: TrainConfig) -> None:
     if optimizer not in optimizers:
         raise UserError(
             f"optimizer.name={optimizer}: transformers has no such optimiser; it has "
-            f"{few(optimizers)} (its OptimizerNames)"
+            f"{few(optimizers)} (its OptimizerNames){meant(optimizer, optimizers)}"
         )
     table = yaml.safe_load((CONFIG_DIR / "_trl.yaml").read_text())
     hints = get_type_hints(GRPOConfig)
