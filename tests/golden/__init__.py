@@ -152,9 +152,15 @@ CASES = TRAINED | SHARED_FILES
 
 
 def machine() -> dict[str, str]:
-    """What digests of trained weights depend on."""
+    """What digests of trained weights depend on: torch and the processor, by whose model, features
+    and caches libraries choose their kernels."""
     capability = torch.backends.cpu.get_cpu_capability()
-    return {"torch": torch.__version__, "cpu": f"{platform.machine()} {capability}"}
+    info = Path("/proc/cpuinfo")  # of Linux
+    first = info.read_text().partition("\n\n")[0] if info.exists() else platform.processor()
+    fixed = re.findall(r"^(?:cpu family|model|stepping|cache size|flags)\b.*", first, re.M)
+    caches = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    kind = digest([*fixed, *(path.read_text() for path in caches)])
+    return {"torch": torch.__version__, "cpu": f"{platform.machine()} {capability} {kind}"}
 
 
 def reason_to_skip(case: str) -> str | None:
