@@ -14,6 +14,7 @@ uv pip install --quiet --no-deps --python env/bin/python "opencompass==0.5.4"
 uv pip install --quiet --python env/bin/python "datasets==4.8.5"
 env/bin/python -W ignore - <<'PY'
 import importlib
+import re
 import sys
 from importlib.metadata import distribution
 from types import ModuleType, SimpleNamespace
@@ -45,8 +46,7 @@ module("opencompass.datasets.base", BaseDataset=object)
 tasks = importlib.import_module("opencompass.datasets.math")
 option = importlib.import_module("opencompass.utils.text_postprocessors").first_option_postprocess
 prompt = importlib.import_module("opencompass.configs.datasets.math.math_4shot_example_from_google_research").prompt
-lesson = "Final Answer: The final answer is $24$. I hope it is correct."
-assert prompt.count("The final answer is $") == 4 and lesson in prompt
+(lesson,) = re.findall(r".*\$24\$.*answer.*|.*answer.*\$24\$.*", prompt, re.M)
 
 
 def accuracy(sentence: str, gold: str) -> float:
