@@ -726,6 +726,8 @@ VERDICTS = {  # type: {gold: (answers that give it, answers that do not)}
         "ax+b+c": ([], ["ax+b+C"]),
         "\\mathbb{R}^3": (["ℝ³"], ["ℝ²"]),
         "13, 29": (["* 13\n* 29"], ["* 13\n* 28"]),
+        "5 years old": (["5", "5 years", "He is 5 years old."], ["5 kN", "5 months old"]),
+        "(A)": (["A (a cat)", "(A) a cat"], ["a(b-c)"]),
         "Yes": (["The statement is Yes"], ["The opposite is Yes", "Yes because the answer is no"]),
     },
 }
