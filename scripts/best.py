@@ -41,9 +41,9 @@ def main(config: BestConfig) -> None:
     from pods.figures import selection  # pandas: --help does not wait for it
 
     runs = with_folders(config.runs, config.output_dir)
-    places = sweeps.typed_folders(output_dir=config.output_dir, results_dir=config.results_dir)
-    words = ["uv run evaluate_run.py", typed_list("run", runs), "split=validation", *places]
-    settings = selection.choose_among(config.results_dir, runs, config.metric, " ".join(words))
+    places = {"output_dir": config.output_dir, "results_dir": config.results_dir}
+    score_all = sweeps.evaluate_command(typed_list("run", runs), "split=validation", **places)
+    settings = selection.choose_among(config.results_dir, runs, config.metric, score_all)
     best, *others = settings
     baseline = baseline_of(config, settings)
     compared = {"baseline": baseline, "best": best}
@@ -103,17 +103,15 @@ def overrides(config: BestConfig, run: str) -> list[str]:
 def results_of(config: BestConfig, fresh: dict[str, list[str]], trust: bool) -> list[str]:
     """The commands that score the fresh runs on test questions, and compare them. fresh: what is
     typed for the sweep over the seeds of a setting."""
-    results_dir = sweeps.typed_folders(results_dir=config.results_dir)
-    output_dir = sweeps.typed_folders(output_dir=config.output_dir)
+    places = {"output_dir": config.output_dir, "results_dir": config.results_dir}
     folders = {
         label: str(sweeps.folder(words, config.output_dir)) for label, words in fresh.items()
     }
     methods = ", ".join(f"{label}: {with_quotes(folder)}" for label, folder in folders.items())
-    evaluate = ["uv run evaluate_run.py", typed_list("run", [*folders.values()])]
+    runs = typed_list("run", [*folders.values()])
     compare = ["uv run scripts/table.py", shlex.quote(f"runs={{{methods}}}")]
-    evaluate += [*output_dir, *results_dir] + ["trust_code=true"] * trust
-    compare += results_dir
-    return [" ".join(evaluate), " ".join(compare)]
+    compare += sweeps.typed_folders(results_dir=config.results_dir)
+    return [sweeps.evaluate_command(runs, trust=trust, **places), " ".join(compare)]
 
 
 if __name__ == "__main__":

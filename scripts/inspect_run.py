@@ -10,7 +10,7 @@ from pods.config.command import command
 from pods.config.errors import UserError
 from pods.config.keys import Location, Section, Text, typed_as
 from pods.config.paths import as_typed
-from pods.config.sweeps import typed_folders
+from pods.config.sweeps import evaluate_command
 from pods.evaluation.lookup import find_run
 
 
@@ -36,9 +36,9 @@ def main(config: InspectConfig) -> None:
     if len(answers):
         inspection.show_wrong(answers, config.most)
     else:
-        words = ["uv run evaluate_run.py", typed_as("run", run)]
-        words += typed_folders(output_dir=config.output_dir, results_dir=config.results_dir)
-        print(f"no scores of {run} yet: {as_typed(' '.join(words))}")
+        places = {"output_dir": config.output_dir, "results_dir": config.results_dir}
+        command = evaluate_command(typed_as("run", run), **places)
+        print(f"no scores of {run} yet: {as_typed(command)}")
 
 
 if __name__ == "__main__":

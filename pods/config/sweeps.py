@@ -304,13 +304,18 @@ def typed_folders(**folders: str | Path) -> list[str]:
     return [typed_as(key, str(path)) for key, path in folders.items() if str(path) != defaults[key]]
 
 
+def evaluate_command(*words: str, trust: bool = False, **folders: str | Path) -> str:
+    """The command evaluate_run.py with these words, with folders that are no defaults, and with
+    leave to run code that a saved config names."""
+    words += (*typed_folders(**folders), *["trust_code=true"] * trust)
+    return " ".join(["uv run evaluate_run.py", *words])
+
+
 def evaluation_of(trainings: list[TrainConfig], sweep: Path | None = None) -> str:
     """The command that evaluates a run, or the runs of a sweep, typed in the same folder."""
     first = trainings[0]
-    words = ["uv run evaluate_run.py", typed_as("run", str(sweep or first.run))]
-    words += typed_folders(output_dir=first.output_dir)
+    words = [typed_as("run", str(sweep or first.run))]
     if first.evaluation.split != evaluation_defaults()["split"]:  # for best.py, checkpoints=best
         words.append(f"split={first.evaluation.split}")
-    if any(code_of(training) for training in trainings):
-        words.append("trust_code=true")
-    return " ".join(words)
+    trust = any(code_of(training) for training in trainings)
+    return evaluate_command(*words, trust=trust, output_dir=first.output_dir)

@@ -21,7 +21,7 @@ from pods.config.errors import OutOfMemory
 from pods.config.functions import load as load_function
 from pods.config.keys import TrainConfig, reward_weights, typed_as
 from pods.config.paths import as_typed
-from pods.config.sweeps import typed_folders
+from pods.config.sweeps import evaluate_command
 from pods.engines import Engine, Limits, Sampling, Work, choose
 from pods.evaluation import questions, records, scoreboard, scores, targets
 from pods.evaluation.config import EvaluateConfig, training_config
@@ -153,13 +153,11 @@ def score_all(plan: Plan, engine: Callable[[], Engine], run: str | None) -> Scor
         if plan.config.split == "validation":
             for task in dict.fromkeys(line["task"] for line in lines if "/" not in line["task"]):
                 name, share = targets.best(store.scores, output_dir / run, task)
-                words = ["uv run evaluate_run.py", typed_as("run", run), "split=test"]
-                words += ["checkpoints=best"]
-                words += typed_folders(output_dir=output_dir, results_dir=results_dir)
-                words += ["trust_code=true"] * plan.config.trust_code
+                words = [typed_as("run", run), "split=test", "checkpoints=best"]
+                places = {"output_dir": output_dir, "results_dir": results_dir}
+                once = evaluate_command(*words, trust=plan.config.trust_code, **places)
                 notes.append(
-                    f"{run}, {name}: best on {task}, {share:.1%}; score it once: "
-                    + as_typed(" ".join(words))
+                    f"{run}, {name}: best on {task}, {share:.1%}; score it once: {as_typed(once)}"
                 )
         elif len(plan.checkpoints) > 1:
             notes.append("picking the best row overstates accuracy; see split=validation")

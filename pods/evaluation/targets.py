@@ -19,7 +19,7 @@ from typing import Any
 
 from pods.config.errors import UserError
 from pods.config.keys import changes, typed_as
-from pods.config.sweeps import typed_folders
+from pods.config.sweeps import evaluate_command
 from pods.files import Held, JsonObject, lock, write_atomic
 from pods.runs import checkpoints, results
 
@@ -201,11 +201,11 @@ def _named(name: str | int, finished: list[str], folder: Path, store: Store, tas
         in_training = results.facts_of(folder / "meta.json").get("checkpoint_best") or {}
         path = best(store.scores, folder, data)[0] or in_training.get("checkpoint")
     if not path:
-        words = ["uv run evaluate_run.py", typed_as("run", store.name), "split=validation"]
-        words += typed_folders(output_dir=folder.parent, results_dir=store.summary.parent)
+        words = [typed_as("run", store.name), "split=validation"]
+        places = {"output_dir": folder.parent, "results_dir": store.summary.parent}
         raise UserError(
             f"{folder}: no checkpoint has validation scores on {task}; train with "
-            f"evaluation.split=validation, or type: {' '.join(words)}"
+            f"evaluation.split=validation, or type: {evaluate_command(*words, **places)}"
         )
     if path not in finished:
         steps = ", ".join(other.removeprefix("checkpoint-") for other in finished)

@@ -18,7 +18,7 @@ import pandas
 from pods.config.command import SEARCHED, compose, typed
 from pods.config.errors import Skipped, UserError
 from pods.config.keys import flat, key_has, may_change, typed_as, written
-from pods.config.sweeps import typed_folders
+from pods.config.sweeps import evaluate_command
 from pods.figures import reading, selection
 from pods.figures.figure import (
     GREEDY,
@@ -95,11 +95,10 @@ def by_value(figure: Figure, folder: Path, column: str) -> list[tuple[Figure, li
             except Absent:
                 warn(f"{figure.key}: {title} has no scores at an evaluation point; skipped")
     if not parts:
-        words = ["uv run evaluate_run.py run=<run>", typed_as("by", column)]
-        words += typed_folders(results_dir=folder)
+        command = evaluate_command("run=<run>", typed_as("by", column), results_dir=folder)
         raise UserError(
             f"by={column}: no results of {figure.key} have it; to add it without new generation, "
-            f"type: {' '.join(words)}"
+            f"type: {command}"
         )
     return parts
 
